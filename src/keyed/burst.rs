@@ -3,20 +3,21 @@
 use crate::base::number::{Number, WholeNumber};
 use crate::stat::MAX_TOKENS;
 
-/// A burst, in the form in which it was set.
+/// A burst setting: either the tokens beyond the threshold, or the whole capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Burst {
-    /// This many tokens in addition to the threshold.
+    /// The number of tokens in addition to the threshold.
     Beside(WholeNumber),
-    /// This many tokens in all, including those of the threshold.
+    /// The total number of tokens, including those of the threshold.
     Capacity(WholeNumber),
 }
 
 impl Burst {
     pub(crate) const NONE: Self = Self::Beside(WholeNumber::new(0));
 
-    /// Returns the burst in addition to `threshold`. The setting must have been checked. A key at
-    /// rest may spend the integer part of the threshold plus the burst, so a set capacity is exact.
+    /// Returns the number of tokens in addition to `threshold`. The setting must have been checked.
+    /// A key at rest may spend the integer part of the threshold plus this number, so a set
+    /// capacity is exact.
     pub(crate) fn beside(self, threshold: f64) -> u32 {
         match self {
             Self::Beside(burst) => burst.get(),
@@ -29,7 +30,7 @@ impl Burst {
     /// # Errors
     ///
     /// Returns the name of the setting, its value and the allowed range. `elsewhere` is the part of
-    /// the message that tells which quotas are not refilled.
+    /// the message that names the quotas without a burst.
     pub(crate) fn check(
         self,
         threshold: f64,

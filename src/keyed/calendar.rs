@@ -9,13 +9,13 @@
 //! in it. Each period is counted separately, so a key may take its whole limit at the end of a
 //! period, and again at the start of the next one.
 //!
-//! Numbers never wrap. If the word of a key is ahead of a call, a later reading of the clock
-//! changed it, and the call counts in the later period. So the period of a key never goes back.
+//! Numbers never wrap. If the period in a key's word is later than that of a call, another call
+//! with a later clock reading has changed the word. The call then counts in the later period, so
+//! the period of a key never goes back.
 //!
 //! # Source
 //!
-//! A fixed window counter, whose windows are calendar days or months. The other kinds of words use
-//! no fixed windows.
+//! The fixed window counter, with calendar days or months as windows.
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ pub(super) struct CalendarCall {
     weight: u32,
 }
 
-/// A charge for what a call has cost. It is never refused, so a period can hold more than the
-/// limit.
+/// The judge of a charge for the cost of a call. A charge is never refused, so the count of a
+/// period can exceed the limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CalendarCharge(pub(super) CalendarCall);
 
@@ -54,8 +54,8 @@ struct PeriodCount {
 // === impl HotKeys ===
 
 impl HotKeys {
-    /// Sets the calendar of these keys: that of a clock with this [epoch](crate::Clock::epoch), in
-    /// a zone that is `utc_offset` minutes ahead of UTC.
+    /// Sets the calendar of these keys, for a clock with this [epoch](crate::Clock::epoch) and a
+    /// time zone that is `utc_offset` minutes ahead of UTC.
     pub(crate) fn by_calendar(mut self, epoch: Duration, utc_offset: i32) -> Self {
         self.periods = periods_at(self.count, epoch, utc_offset);
         self
@@ -67,8 +67,8 @@ impl HotKeys {
         self.periods.map(|periods| periods.length(now))
     }
 
-    /// Takes tokens in the period of `now`. Not inlined, and not generic over judges, so that the
-    /// other kinds of counting are not slowed down.
+    /// Takes tokens in the period of `now`. Neither inlined nor generic over judges, to keep the
+    /// code of the faster kinds of counting small.
     #[inline(never)]
     pub(super) fn take_in_period(
         &self,
@@ -82,20 +82,21 @@ impl HotKeys {
         outcome.map_err(|wait_ns| refused(now, wait_ns))
     }
 
-    /// The judge of a call of `weight` by the count of the period of `now`.
+    /// Returns the judge of a call of `weight` in the period of `now`.
     pub(super) fn in_period(&self, now: Tick, limit: u32, weight: u32) -> CalendarCall {
         let periods = self.periods.expect("days or months are counted");
         CalendarCall::new(periods, now, limit, weight)
     }
 }
 
-/// The days or months in UTC of a clock whose epoch is 1970, if `count` is by calendar periods.
+/// Returns the days or months in UTC, for a clock whose epoch is 1970; `None` if `count` is not by
+/// calendar periods.
 pub(super) fn periods(count: Counting) -> Option<Periods> {
     periods_at(count, Duration::ZERO, 0)
 }
 
-/// The days or months of a clock with this `epoch`, in a zone that is `utc_offset` minutes ahead of
-/// UTC; `None` if `count` is not by calendar periods.
+/// Returns the days or months for a clock with this `epoch`, in a zone that is `utc_offset` minutes
+/// ahead of UTC; `None` if `count` is not by calendar periods.
 fn periods_at(count: Counting, epoch: Duration, utc_offset: i32) -> Option<Periods> {
     match count {
         Counting::Calendar(period) => Some(Periods::new(period, epoch, utc_offset)),
@@ -118,8 +119,8 @@ impl CalendarCall {
         }
     }
 
-    /// The count by which the call is judged: that of its own period, or of a later one if the word
-    /// is ahead.
+    /// Returns the count that judges the call: that of the period of `now`, or of the period in
+    /// `word` if that is later.
     fn count(self, word: u64) -> PeriodCount {
         let found = PeriodCount::of(word);
         let is_over = if planted(Bug::PeriodGoesBack) {
@@ -150,7 +151,7 @@ impl Judge for CalendarCall {
     }
 
     fn rest(&self, word: u64) -> Option<u64> {
-        // A word at rest is of an earlier period.
+        // A word is at rest if its period is over.
         let number = PeriodCount::of(word).number;
         (number < self.number).then(|| u64::from(self.number - number))
     }
@@ -206,7 +207,7 @@ pub(super) fn refund(word: u64, after: u64, weight: u32) -> Option<u64> {
     Some(PeriodCount { number, count }.word())
 }
 
-/// Returns the word without any tokens spent in its period; `None` if it has none already.
+/// Returns the word with a count of 0; `None` if its count is already 0.
 pub(super) fn reset(word: u64) -> Option<u64> {
     let PeriodCount { number, count } = PeriodCount::of(word);
     (count > 0).then(|| PeriodCount { number, count: 0 }.word())

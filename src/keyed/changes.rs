@@ -1,5 +1,4 @@
-//! Keys whose limit changes, or that are blocked or reset: the rates that their debts can have, and
-//! calls that find a debt at another rate.
+//! What happens to a key's debt when its limit changes, or when the key is blocked or reset.
 
 use std::time::Duration;
 
@@ -14,25 +13,24 @@ use crate::stat::Refusal;
 /// The rates of a table that must be kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RatesInUse {
-    /// One bit for the number of each rate.
+    /// A set of rate numbers, as a bit for each.
     numbers: u16,
-    /// Whether the rates of all debts are included.
+    /// Whether the rates of all existing debts have been added.
     are_all: bool,
 }
 
 // === impl HotKeys ===
 
 impl HotKeys {
-    /// Declares that none of these keys will ever have another limit, so that no rate numbers are
-    /// needed.
+    /// Declares that the limit of these keys will never change, so that words need no rate numbers.
     pub(super) fn of_one_limit(self) -> Self {
         self.rates.forgo();
         self
     }
 
-    /// As [`limit`](Self::limit), for a rule with several limits: `in_use` has the rates of the
-    /// other limits. If the table has run out of rate numbers, rates that neither a limit nor a
-    /// debt has are forgotten.
+    /// Prepares a limit like [`limit`](Self::limit), for a rule with several limits: `in_use` has
+    /// the rates of its other limits. If the table has run out of rate numbers, the rates that no
+    /// limit and no debt uses are forgotten.
     pub(crate) fn limit_among(
         &self,
         threshold: f64,
@@ -61,9 +59,9 @@ impl HotKeys {
         self.rates.mask() != 0
     }
 
-    /// Blocks `key` for `length` from `now` on, and until its quota is whole again, after a call of
-    /// `weight` was refused. Returns false, and does nothing, if the key is blocked already, has
-    /// room by now, or has no slot in the table.
+    /// Blocks `key` after a call of `weight` was refused: until `length` has passed since `now` and
+    /// its quota is whole again, whichever is later. Returns false, and does nothing, if the key is
+    /// already blocked, has room for the call by now, or has no slot in the table.
     pub(crate) fn block(
         &self,
         now: Tick,
@@ -87,13 +85,13 @@ impl HotKeys {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Resets `key` to a key that has spent nothing; `time` returns the present. Returns whether it
-    /// had spent anything. Running calls keep their places, and the word that keys without a slot
+    /// Resets `key` as if it had spent nothing, and returns whether it had spent anything. `time`
+    /// reads the clock. Running calls keep their places, and the word that keys without a slot
     /// share is not reset.
     pub(crate) fn reset(&self, key: Digest, time: &dyn Fn() -> Tick) -> bool {
         let early = planted(Bug::ResetByEarlierTime).then(time);
-        // The clock is read after the word (acquire), as for a refund: an earlier time could
-        // restore a word that the previous owner of the slot has left.
+        // The clock is read after the word (acquire), as for a refund. An earlier time could
+        // restore a word that the previous owner of the slot had.
         let now = || early.unwrap_or_else(time);
         if self.wide.is_some() {
             let is_reset = self.reset_wide_window(key);
@@ -128,7 +126,7 @@ impl HotKeys {
     ) -> Result<WordChange, Refusal> {
         let time = || refill::units(self.origin, time());
         let judge = call.at_any_rate(&self.rates, Some(&time));
-        // The first attempt has counted the call as an overflow, if its key has no slot.
+        // If the key has no slot, the first attempt has already counted the call as an overflow.
         let outcome = self.table.change_word(key.0, &judge, false);
         outcome.map_err(|wait_ns| refused(now, wait_ns))
     }

@@ -1,20 +1,20 @@
-//! Budgets of keys for calls whose cost is known only afterwards: a gauge of reservations for each
-//! key, next to the table of what was charged.
+//! Budgets of keys for calls whose cost is known only afterwards. Each key has a gauge of reserved
+//! units, in addition to its word in the table of charged units.
 //!
 //! ```text
-//! key ─┬▶ used      [tag|word]   a refilled quota, a window or a month, charged whatever it holds
+//! key ─┬▶ used      [tag|word]   charged units: a quota, a window or a period
 //!      └▶ reserved  [tag|word]   [ reserved : 32 | version : 32 ]
 //! ```
 //!
-//! These are two separate tables. A key that has reserved units is not at rest in the second one
-//! and keeps its slot there, so a call that is charged or ends finds its own reservation. The key
-//! can lose its slot in the first table meanwhile, but only when it is at rest there, that is, has
-//! used nothing.
+//! These are two separate tables. A key with reserved units is not at rest in the second table and
+//! keeps its slot there, so a call that is charged or ends finds its reservation. The key can lose
+//! its slot in the first table meanwhile, but only when it is at rest there, so that it has nothing
+//! to lose.
 //!
-//! An admission reads its gauge, then what is used, and swaps the gauge. A settlement books first
-//! and releases second. This is the protocol of the [budget of all callers](crate::budget). Each
-//! change of a gauge word increments its version, even when the slot changes its owner, and the
-//! table reads a gauge again before it refuses a call.
+//! An admission reads the gauge, then the charged units, and swaps the gauge. A settlement first
+//! books the cost and then releases the reservation. This is the protocol of the [budget of all
+//! callers](crate::budget). Each change of a gauge word increments its version, even when the slot
+//! changes its owner, and the table reads a gauge again before it refuses a call.
 //!
 //! Keys without a slot share one gauge, just as they share one quota.
 
@@ -28,8 +28,8 @@ use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::budget::{Account, BudgetCounts, BudgetFigures, CostLedger, GaugeWord};
 use crate::clock::Tick;
 
-/// The largest debt that a charge can leave in a refilled quota, in intervals: it bounds how long
-/// one cost keeps a key out.
+/// The largest debt that a charge can leave in a refilled quota, in intervals. It bounds how long
+/// one large cost can lock out a key.
 const MOST_INTERVALS: u32 = 10;
 
 /// The reservations of all keys, and the totals of their budgets.
@@ -56,7 +56,7 @@ pub(crate) struct CostKey {
     gauge: Pinned,
 }
 
-/// The account of one call of a key.
+/// The reservation and the charges of one call of a key.
 #[derive(Debug)]
 pub(crate) struct KeyAccount {
     key: CostKey,
@@ -88,7 +88,7 @@ impl HotKeys {
         self
     }
 
-    /// The budget of `digest`, for calls at `limit`.
+    /// Returns the budget of the key `digest` at `limit`.
     pub(crate) const fn budget(&self, digest: Digest, limit: KeyLimit) -> KeyBudget<'_> {
         let gauge = Pinned::NONE;
         KeyBudget {
@@ -101,7 +101,7 @@ impl HotKeys {
         }
     }
 
-    /// The budget to which `account` belongs.
+    /// Returns the budget that `account` draws on.
     pub(crate) const fn budget_of(&self, account: &KeyAccount) -> KeyBudget<'_> {
         KeyBudget {
             keys: self,
@@ -109,7 +109,8 @@ impl HotKeys {
         }
     }
 
-    /// The totals of the budgets of all keys, and what they have reserved now.
+    /// Returns the totals of the budgets of all keys, and the number of units that are reserved
+    /// now.
     pub(crate) fn cost_figures(&self) -> BudgetFigures {
         let costs = self.costs();
         let reserved = costs.reserved.load(Ordering::Relaxed);
@@ -140,7 +141,7 @@ impl KeyCosts {
         GaugeWord(self.gauges.word(key.0, &nothing)).reserved()
     }
 
-    /// The number of calls that have reserved on the gauge that keys without a slot share.
+    /// The number of calls that used the gauge that keys without a slot share.
     pub(super) fn overflows(&self) -> u64 {
         self.gauges.overflows()
     }
@@ -210,7 +211,7 @@ impl CostLedger for KeyBudget<'_> {
                 let (before, after) = book(&charge);
                 charge.charged(before, after)
             }
-            // Rules on costs never count in these ways.
+            // A rule with budgets never has one of these limits.
             KeyLimit::Queue(..) | KeyLimit::Running(_) | KeyLimit::Unlimited => (0, 0),
         };
         let counts = self.counts();

@@ -1,10 +1,10 @@
-//! The digest by which the table knows a key: its SipHash-1-3, under random hash keys.
+//! The digest that identifies a key in the table: its SipHash-1-3 under random hash keys.
 //!
-//! A client that does not know the random hash keys cannot choose names whose digests collide, or
-//! fall into one set of the table. That is why the hash is keyed.
+//! The hash is keyed so that a client, which does not know the hash keys, cannot choose names whose
+//! digests collide or fall into one set of the table.
 //!
-//! The message is the bytes of the key and a byte for its kind, so that different keys are
-//! different messages:
+//! The hashed message consists of the bytes of the key and a byte for its kind, so that different
+//! keys give different messages:
 //!
 //! ```text
 //! text      its UTF-8   ff        address   4 octets    04
@@ -13,9 +13,10 @@
 //! reserved  its text    fe
 //! ```
 //!
-//! The standard library has the same function, for messages that arrive in parts and are buffered
-//! in memory. Here the whole message is available, and the state stays in registers.
-//! `benches/peers`, bin `keyed`, measures what that saves. A test compares the two functions.
+//! The standard library has the same function, but for messages that arrive in parts, which it
+//! buffers in memory. Here the whole message is available, and the state stays in registers.
+//! `benches/peers`, bin `keyed`, measures the difference. A test compares the results of the two
+//! functions.
 //!
 //! # Source
 //!
@@ -37,8 +38,8 @@ const LONG: u64 = 16;
 const AGREED: u64 = 17;
 const RESERVED: u64 = 0xfe;
 
-/// A keyed hash, which is all that the table stores of a key. The chance that any two of a million
-/// keys have the same digest is 3 in 10⁸; they would share a quota.
+/// A keyed hash of a key. The table stores nothing else of the key. Two keys with the same digest
+/// would share a quota; the probability that any two of a million keys do is 3 in 10⁸.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(pub(super) u64);
 
@@ -61,8 +62,8 @@ impl fmt::Debug for Sip {
 
 impl Sip {
     pub(super) fn random() -> Self {
-        // The keys of a `RandomState` cannot be read, so two hashes under them serve as random
-        // numbers.
+        // The random keys of a `RandomState` cannot be read, so two hashes under these keys serve
+        // as random numbers.
         let random = RandomState::new();
         Self::keyed(random.hash_one(0), random.hash_one(1))
     }
@@ -79,7 +80,7 @@ impl Sip {
 
     #[inline]
     pub(crate) fn digest(&self, key: &Key<'_>) -> Digest {
-        // Matches by reference, because moving a key that was just made is slow.
+        // Matches by reference, because moving a key is slow.
         let hash = match key {
             Key::Str(text) => self.text(text.as_bytes(), TEXT),
             Key::Joined(first, second) => self.joined(first, second),
@@ -103,7 +104,8 @@ impl Sip {
         Digest(hash.max(1))
     }
 
-    /// The hash of `bytes` that are not a key. `kind`, below 16, separates the uses of this method.
+    /// Returns the hash of `bytes` that are not a key. Each use of this method has a different
+    /// `kind`, below 16.
     pub(crate) fn hash(&self, bytes: &[u8], kind: u8) -> u64 {
         self.text(bytes, 0xe0 | u64::from(kind))
     }
@@ -118,8 +120,8 @@ impl Sip {
             rest = after;
         }
         let tail = match text.last_chunk() {
-            // The last eight bytes, without those that are hashed already. Shifts in two steps,
-            // because a single shift by 64 bits would overflow if no bytes are left.
+            // Takes the last eight bytes, and shifts out those that are hashed already. Shifts in
+            // two steps, because a single shift by 64 bits would overflow if no bytes are left.
             Some(last) => (u64::from_le_bytes(*last) >> 8) >> (56 - 8 * rest.len()),
             None => little_endian(rest),
         };
@@ -233,8 +235,9 @@ mod tests {
         assert_eq!(plain(&Key::MISSING), with(b"-", 0xfe));
     }
 
-    /// Two test vectors of SipHash-1-3 from Rust's own tests: the bytes 0, 1, 2 and so on, under
-    /// the key of the bytes 0 to 15. Their last byte equals the kind of the key used here.
+    /// Checks two test vectors of SipHash-1-3 from Rust's tests: the bytes 0, 1, 2 and so on, under
+    /// the key of the bytes 0 to 15. They were chosen by length, because their last byte must equal
+    /// the kind of the key.
     #[test]
     fn the_hash_depends_on_both_hash_keys() {
         let [first, second] = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];

@@ -1,5 +1,5 @@
-//! What the keys of a rule amount to: whether there are any, how many are in use, and the memory
-//! they take.
+//! Figures about the keys of a rule: whether a key has been seen, how many are in use, and their
+//! memory.
 
 use super::costs::KeyCosts;
 use super::keys::HotKeys;
@@ -42,7 +42,8 @@ impl HotKeys {
         in_use
     }
 
-    /// The size in bytes, which is constant except for the lines of waiting calls.
+    /// The size in bytes. It is constant, except that lines of waiting calls are allocated on first
+    /// use.
     pub(crate) fn footprint(&self) -> usize {
         let lines = self.lines.get().map_or(0, |lines| lines.footprint());
         let wide = self.wide.as_ref().map_or(0, |wide| wide.footprint());

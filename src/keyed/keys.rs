@@ -25,15 +25,15 @@ use window::WindowCall;
 #[derive(Debug)]
 pub(crate) struct HotKeys {
     pub(super) table: KeyTable,
-    /// The keyed hash, with random hash keys of this table alone.
+    /// The keyed hash, with random hash keys that only this table uses.
     hash: Sip,
     /// The digest of calls without a key.
     pub(super) missing: Digest,
     /// Whether a call with a key has passed without being counted.
     pub(super) has_passed_uncounted: AtomicBool,
-    /// How often keys were reset.
+    /// The number of times that keys were reset.
     pub(super) resets: AtomicU64,
-    /// How often keys were blocked.
+    /// The number of times that keys were blocked.
     pub(super) blocks: AtomicU64,
     pub(super) count: Counting,
     pub(super) interval: Duration,
@@ -57,10 +57,10 @@ pub(crate) struct HotKeys {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeySpec {
     pub(crate) count: Counting,
-    /// At least 1 µs for a refilled quota, and 1 ms for others. Ignored by [`Counting::Calendar`]
-    /// and [`Counting::Running`].
+    /// The interval of the limit: at least 1 µs for a refilled quota, and at least 1 ms for windows
+    /// and queues. [`Counting::Calendar`] and [`Counting::Running`] ignore it.
     pub(crate) interval: Duration,
-    /// The smallest number of keys not at rest that each have a word of their own.
+    /// The number of keys not at rest for which the table guarantees a separate word each.
     pub(crate) max_keys: u32,
 }
 
@@ -73,14 +73,14 @@ pub(crate) enum Counting {
     Window,
     /// By tokens in each calendar day or month.
     Calendar(CalendarPeriod),
-    /// In a queue, one call after the other. No call waits longer than this, unless its limit [says
-    /// otherwise](KeyLimit::waiting).
+    /// In a queue, one call after the other. No call waits longer than this time, unless its limit
+    /// sets [another one](KeyLimit::waiting).
     Queue(Duration),
     /// By calls that run at once.
     Running,
 }
 
-/// The limit of one key, in the form in which [`HotKeys::limit`] has prepared it for its table.
+/// The limit of one key, as [`HotKeys::limit`] prepares it for a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum KeyLimit {
     Refill(Rate),
@@ -94,7 +94,8 @@ pub(crate) enum KeyLimit {
     Unlimited,
 }
 
-/// The tokens, turn or place that a call has taken. The call uses them, or refunds them once.
+/// The tokens, turn or place that a call has taken. They can be refunded once, if the call does not
+/// run.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct KeyTokens {
@@ -139,8 +140,8 @@ impl HotKeys {
         }
     }
 
-    /// Prepares a limit of `threshold` tokens, plus `burst` if the quota is refilled. For windows,
-    /// calendar periods and calls at once, the fraction of `threshold` is ignored.
+    /// Prepares a limit of `threshold` tokens, plus `burst` if the quota is refilled. The fraction
+    /// of `threshold` is ignored for windows, calendar periods and concurrent calls.
     pub(crate) fn limit(&self, threshold: f64, burst: u32) -> KeyLimit {
         // The conversion saturates, and reads NaN as 0.
         let whole = (threshold as u32).min(MAX_TOKENS);
@@ -159,14 +160,14 @@ impl HotKeys {
         }
     }
 
-    /// The digest by which `key` is known.
+    /// Returns the digest that identifies `key` in this table.
     #[inline]
     pub(crate) fn digest(&self, key: &Key<'_>) -> Digest {
         self.hash.digest(key)
     }
 
-    /// Takes `weight` tokens of `key`, which always has this limit. A call of weight 0 passes at
-    /// any limit.
+    /// Takes `weight` tokens of `key`, whose limit must never change. A call of weight 0 always
+    /// passes.
     ///
     /// # Errors
     ///
@@ -182,8 +183,8 @@ impl HotKeys {
         self.take_by(now, key, limit, weight, || now)
     }
 
-    /// As [`take`](Self::take), for a key whose earlier calls may have had another limit. `time`
-    /// returns the present.
+    /// Takes `weight` tokens like [`take`](Self::take), but earlier calls of the key may have had
+    /// another limit. `time` reads the clock.
     ///
     /// # Errors
     ///
@@ -260,7 +261,7 @@ impl HotKeys {
 
     /// Notes that a call of `key` passes without a limit.
     pub(crate) fn note_uncounted(&self, key: Digest) {
-        // Written only once, so that threads can share the cache line.
+        // Written only once, so that the cache line stays shared between threads.
         if key != self.missing && !self.has_passed_uncounted.load(Ordering::Relaxed) {
             self.has_passed_uncounted.store(true, Ordering::Relaxed);
         }
@@ -290,7 +291,7 @@ impl HotKeys {
         room_at
     }
 
-    /// Returns how many tokens `key` could take now, one by one, without reserved ones.
+    /// Returns how many tokens `key` could take now, one by one. Reserved tokens are subtracted.
     pub(crate) fn left(&self, now: Tick, key: Digest, limit: &KeyLimit) -> u32 {
         // Reads the gauge first, as an admission does.
         let reserved = self.reserved(key);
@@ -310,26 +311,26 @@ impl HotKeys {
         left
     }
 
-    /// Returns when the key, if it takes nothing until then, has one more token left; `now` if it
-    /// never has.
+    /// Returns the time at which the key has one more token left, if it takes nothing before; `now`
+    /// if it never will have more.
     pub(crate) fn next_change(&self, now: Tick, key: Digest, limit: &KeyLimit) -> Tick {
         let left = self.left_unreserved(now, key, limit);
         let more = match *limit {
-            // One more call would stand behind all those that could be made now.
+            // One more call would queue behind all calls that could be made now.
             KeyLimit::Queue(pace, max_wait) => pace
                 .time_of(left)
                 .and_then(|behind| max_wait.checked_sub(behind))
                 .and_then(|most| self.available_at(now, key, &limit.waiting(most), 1)),
-            // Asks for room for one more token: at the start of the next bucket of a window,
-            // perhaps no tokens leave it.
+            // Asks for room for one more token, because the start of the next bucket of a window
+            // may bring none.
             _ => self.available_at(now, key, limit, left.saturating_add(1)),
         };
         more.unwrap_or(now)
     }
 
-    /// Refunds a call that does not run after all; `time` returns the present. A window is refunded
+    /// Refunds a call that does not run after all. `time` reads the clock. A window is refunded
     /// while it contains the call's bucket, a calendar period until it ends, and a queue while no
-    /// other call stands behind this one. A refilled quota is refunded less what it has earned
+    /// later call stands in it. The refund of a refilled quota is reduced by the tokens earned
     /// since the call's start.
     pub(crate) fn refund(&self, time: impl Fn() -> Tick, taken: &KeyTokens) {
         let KeyTokens {
@@ -343,8 +344,8 @@ impl HotKeys {
             Counting::Refill => {
                 let early = planted(Bug::RefundByEarlierTime).then(&time);
                 self.change(taken, &|word| {
-                    // The clock is read after the word (acquire). So no call can have written the
-                    // word by a later reading than this one.
+                    // The clock is read after the word (acquire), so the word was not written with
+                    // a later clock reading.
                     let now = early.unwrap_or_else(&time);
                     let cost = paid;
                     let paid = Paid {
@@ -356,7 +357,7 @@ impl HotKeys {
                     refill::refund(&self.rates, self.origin, now, word, paid)
                 });
             }
-            // The conversions are exact: here and below, `paid` was made from a `u32`.
+            // The conversions are exact, because here and below `paid` was converted from a `u32`.
             Counting::Window if self.wide.is_some() => self.refund_wide_window(taken, paid as u32),
             Counting::Window => {
                 self.change(taken, &|word| window::refund(word, after, paid as u32));
@@ -374,8 +375,8 @@ impl HotKeys {
         }
     }
 
-    /// Releases the place that a call of `weight` kept until its end. Does nothing unless calls at
-    /// once are counted.
+    /// Releases the place that a call of `weight` kept until its end. Does nothing unless
+    /// concurrent calls are counted.
     #[inline]
     pub(crate) fn release(&self, pinned: Pinned, weight: u32) {
         let Some(place) = pinned.place() else {
@@ -388,7 +389,8 @@ impl HotKeys {
         }
     }
 
-    /// Lets waiting calls in, if the word `left` at `place` after a release is marked.
+    /// Gives the free place to a waiting call if `left`, the word at `place` after a release, is
+    /// marked.
     #[inline]
     fn released(&self, place: Option<WordPlace>, left: Option<u64>) {
         if left.is_some_and(running::is_marked) {
@@ -411,7 +413,7 @@ impl HotKeys {
                 look(&call.at_any_rate(&self.rates, None));
             }
             KeyLimit::Window(limit) => look(&self.window(now, limit, weight)),
-            // The callers read both tables of such windows by themselves.
+            // A wide window has two tables, which the callers read themselves.
             KeyLimit::WideWindow(_) => {}
             KeyLimit::Calendar(limit) => look(&self.in_period(now, limit, weight)),
             KeyLimit::Queue(pace, max_wait) => {
@@ -422,13 +424,13 @@ impl HotKeys {
         }
     }
 
-    /// The judge of a call of `weight` by a sliding window.
+    /// Returns the judge of a call of `weight` in a sliding window.
     #[inline]
     pub(super) fn window(&self, now: Tick, limit: u32, weight: u32) -> WindowCall {
         WindowCall::new(now, self.interval, self.slack, limit, weight)
     }
 
-    /// Takes the tokens of `key`, if `judge` lets the call pass.
+    /// Takes the tokens of `key` if `judge` lets the call pass.
     #[inline]
     pub(super) fn decide(
         &self,
@@ -440,15 +442,16 @@ impl HotKeys {
         outcome.map_err(|wait_ns| refused(now, wait_ns))
     }
 
-    /// Changes the word from which `taken` came, if it still belongs to that key. Returns the new
-    /// word.
+    /// Changes the word from which `taken` was taken, if it still belongs to its key. Returns the
+    /// new word.
     #[inline]
     fn change(&self, taken: &KeyTokens, change: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
         self.table.change(taken.place?, taken.digest.0, change)
     }
 }
 
-/// The refusal of a call at `now` for which there is room after `wait_ns`; `None` means never.
+/// Creates the refusal of a call at `now` for which there is room after `wait_ns`; `None` means
+/// never.
 #[inline]
 pub(super) fn refused(now: Tick, wait_ns: Option<u64>) -> Refusal {
     let at = wait_ns.map(|wait_ns| now + Duration::from_nanos(wait_ns));
@@ -471,7 +474,7 @@ impl KeyLimit {
 // === impl KeyTokens ===
 
 impl KeyTokens {
-    /// The tokens of a call that has taken none.
+    /// The value for a call that has taken no tokens.
     const fn nothing(now: Tick, digest: Digest) -> Self {
         Self {
             start: now,
@@ -483,7 +486,7 @@ impl KeyTokens {
         }
     }
 
-    /// The place of one running call of `digest` at `place`.
+    /// The value for a running call of `digest`, which counts in the word at `place`.
     pub(super) const fn at_once(now: Tick, digest: Digest, place: WordPlace) -> Self {
         Self {
             start: now,
@@ -495,7 +498,7 @@ impl KeyTokens {
         }
     }
 
-    /// Where the call has changed a word, if it has.
+    /// The place of the word that the call has changed, if it has changed one.
     pub(super) const fn place(&self) -> Option<WordPlace> {
         self.place
     }
@@ -505,7 +508,7 @@ impl KeyTokens {
         self.after
     }
 
-    /// The digest by which the key is known.
+    /// The digest of the key.
     pub(crate) const fn digest(&self) -> Digest {
         self.digest
     }

@@ -15,18 +15,17 @@ use crate::clock::timekeeper::{Timekeeper, never_panicking};
 use crate::clock::{Clock, LONGEST_INTERVAL, SHORTEST_INTERVAL, Tick};
 use crate::stat::{MAX_TOKENS, Refusal};
 
-/// Limits *each* key, such as an address, a user or an API key, by a quota of its own. This
-/// is the table behind a [`KeyedRule`](crate::KeyedRule), to be used without an
-/// engine.
+/// Limits *each* key, such as an address, a user or an API key, by a separate quota. This is the
+/// table behind a [`KeyedRule`](crate::KeyedRule), for use without an engine.
 ///
 /// A quota is refilled continuously, by the generic cell rate algorithm (GCRA): a key at
 /// rest may spend the threshold and the [burst](LimiterBuilder::burst) at once, and from then on
 /// gets one more token every `interval / threshold`. Alternatively, the threshold is that
 /// of a [sliding window](LimiterBuilder::window).
 ///
-/// A limiter that has [its own clock](LimiterBuilder::build_with) is used through
-/// [`check`](Self::check). Without one, which is the default, the caller passes the time of each
-/// call; often it has read the clock anyway.
+/// A limiter that was built [with a clock](LimiterBuilder::build_with) is used through
+/// [`check`](Self::check). By default it has no clock, and the caller, which often has read a clock
+/// anyway, passes the time of each call.
 ///
 /// Any number of threads may use a limiter at the same time. Taking a token of a known key
 /// costs a keyed hash and one compare-and-swap: no lock, and no allocation.
@@ -35,18 +34,18 @@ use crate::stat::{MAX_TOKENS, Refusal};
 ///
 /// All memory is allocated when the limiter is built: 32 bytes for each of
 /// [`max_keys`](LimiterBuilder::max_keys), however long the keys are, because a key is identified
-/// by a keyed hash (SipHash with random keys) and is not stored itself. Nothing has to be cleaned
-/// up. A key that has spent nothing for so long that it has its whole quota again is *at rest*: it
-/// can be evicted, without losing anything, when another key needs its place.
+/// by a keyed hash (SipHash with random keys) and is not stored itself. No cleanup is needed. A key
+/// is *at rest* when it has spent nothing for so long that it has its whole quota again. It can
+/// then be evicted without losing anything, when another key needs its place.
 ///
 /// Keys that are not at rest are never evicted. The table has places for at least `max_keys` of
 /// them, and at most for twice as many, rounded up to a multiple of eight. All keys that find no
-/// place share a single quota, of the size of one key's. So filling the table earns no fresh quota,
-/// and no key that has a place loses a token by it. New keys pay for that: while a client fills the
-/// table with made-up keys, honest new keys share that quota with them. [How
-/// many](crate::KeyedRule::max_keys) made-up keys that takes depends on how soon a key is at rest.
-/// [`overflows`](Self::overflows) counts the calls that were judged on the shared quota; if it
-/// grows, the limiter is too small, or a client makes up keys.
+/// place share a single quota, which is as large as that of one key. So a client that fills the
+/// table gains no fresh quota, and no key that has a place loses a token. The price is paid by new
+/// keys: while a client fills the table with made-up keys, honest new keys share a quota with them.
+/// [How many](crate::KeyedRule::max_keys) made-up keys fill the table depends on how soon a key is
+/// at rest. [`overflows`](Self::overflows) counts the calls that were judged on the shared quota;
+/// if it grows, the limiter is too small, or a client makes up keys.
 ///
 /// # Examples
 ///
@@ -95,19 +94,19 @@ use crate::stat::{MAX_TOKENS, Refusal};
 /// # Accuracy
 ///
 /// The amount that a refilled quota admits at one moment is exact. In any time `t` it admits at
-/// most the sum of the threshold, the burst and `t * threshold / interval`. It refills at most
-/// 0.006 % slower than that at a million tokens per second, and less so at lower rates. No aligned
-/// window holds more than the threshold. Both hold under any interleaving of threads
+/// most the sum of the threshold, the burst and `t * threshold / interval`. At a million tokens per
+/// second, it refills at most 0.006 % more slowly; at lower rates the error is smaller. No aligned
+/// window holds more than the threshold. These statements hold under any interleaving of threads
 /// (`keyed::models`), with these limits:
 ///
-/// * among a million keys, the probability that two have the same hash, and so share one
-///   quota, is 3 in 10⁸;
-/// * a key that found no place and later gets one starts with a whole quota, so the keys
-///   that share one may spend one quota more;
-/// * a call is judged by the `now` that it passes. With an old `now`, a call can pass wrongly in
-///   two cases. Its key was not yet at rest at that time, but has come to rest since and been
-///   evicted. Or its window is more than 1 024 buckets and more than four seconds ahead; then up to
-///   a whole limit can pass again;
+/// * among a million keys, the probability that two keys have the same hash, and so share a quota,
+///   is 3 in 10⁸;
+/// * a key that found no place and later gets one starts with a whole quota, so it can spend that
+///   quota in addition to its part of the shared one;
+/// * a call is judged by the `now` that the caller passes. With an old `now`, a call can pass
+///   wrongly in two cases. In the first, its key was not at rest at that time, but has come to rest
+///   since and been evicted. In the second, the window of its key is already more than 1 024
+///   buckets and more than four seconds ahead; then up to a whole limit can pass again;
 /// * times are distinguished for 18 years from the creation of the limiter, and a quota that takes
 ///   longer than nine years to earn is reduced to the tokens earned in nine years;
 /// * a window is exact for keys whose calls are less than 2²³ intervals apart.
@@ -115,7 +114,7 @@ use crate::stat::{MAX_TOKENS, Refusal};
 pub struct KeyedLimiter<C = ()> {
     keys: HotKeys,
     limit: KeyLimit,
-    /// Reads the limiter's own clock, if it has one.
+    /// The clock of the limiter, if it was built with a clock.
     time: Option<Timekeeper>,
     clock: PhantomData<fn() -> C>,
 }
@@ -168,8 +167,8 @@ impl KeyedLimiter {
     }
 
     /// Starts a limiter of `threshold` tokens per `interval` for each key. The threshold may have a
-    /// fraction. A threshold below 1 without a burst lets no call pass; a threshold of 0 lets none
-    /// pass with any burst.
+    /// fraction. A threshold below 1 without a burst lets no call pass. A threshold of 0 lets no
+    /// call pass, whatever the burst.
     pub fn per(threshold: impl Into<Number>, interval: Duration) -> LimiterBuilder {
         LimiterBuilder {
             threshold: threshold.into().get(),
@@ -182,10 +181,10 @@ impl KeyedLimiter {
 }
 
 impl<C: Clock> KeyedLimiter<C> {
-    /// Takes a token of `key` at the present time of the limiter's clock.
+    /// Takes a token of `key` at the current time of the limiter's clock.
     ///
-    /// The clock is read once. If the reading is behind an earlier one, or more than a second
-    /// ahead, the clock is read again, as an engine does.
+    /// The clock is read once. If the reading is behind an earlier reading, or more than a second
+    /// ahead of it, the clock is read again, as an engine does.
     ///
     /// # Errors
     ///
@@ -214,7 +213,7 @@ impl<C: Clock> KeyedLimiter<C> {
         self.try_acquire(self.now(), key, 1)
     }
 
-    /// Returns the present time of the limiter's clock, for the methods that take a time.
+    /// Returns the current time of the limiter's clock, for the methods that take a time.
     ///
     /// # Examples
     ///
@@ -235,7 +234,7 @@ impl<C: Clock> KeyedLimiter<C> {
 }
 
 impl<C> KeyedLimiter<C> {
-    /// Takes `weight` tokens of `key`. With `weight` = 0 it takes nothing and never fails.
+    /// Takes `weight` tokens of `key`. A `weight` of 0 takes nothing and never fails.
     ///
     /// # Errors
     ///
@@ -247,7 +246,8 @@ impl<C> KeyedLimiter<C> {
         key: impl Into<Key<'a>>,
         weight: u32,
     ) -> Result<(), Refusal> {
-        // Only this part is inlined: here the compiler knows the kind of the key.
+        // Only this part is inlined, so that the compiler knows the kind of the key when it hashes
+        // the key.
         self.acquire(now, self.keys.digest(&key.into()), weight)
     }
 
@@ -262,7 +262,7 @@ impl<C> KeyedLimiter<C> {
         self.keys.left(now, key, &self.limit)
     }
 
-    /// Returns how many calls were judged on the quota that keys without a place share.
+    /// Returns the number of calls that were judged by the quota that keys without a place share.
     #[must_use]
     pub fn overflows(&self) -> u64 {
         self.keys.overflows()
@@ -296,9 +296,9 @@ impl LimiterBuilder {
     }
 
     /// Sets how many tokens a key at rest may spend at once, including those of the threshold:
-    /// between the threshold and 2³¹ − 1. This is the same as a [burst](Self::burst) of the tokens
-    /// above the integer part of the threshold. Of capacity and burst, the last one that is set
-    /// counts. Only for a refilled quota.
+    /// between the threshold and 2³¹ − 1. This has the same effect as a [burst](Self::burst) of the
+    /// capacity minus the integer part of the threshold. If both capacity and burst are set, the
+    /// last setting counts. Only for a refilled quota.
     ///
     /// ```
     /// use std::time::Duration;
@@ -318,18 +318,17 @@ impl LimiterBuilder {
         self
     }
 
-    /// Counts in a sliding window of two buckets, aligned to the clock, instead of
-    /// refilling the quota continuously: no aligned window holds more than the threshold,
-    /// whose fraction is ignored. With a threshold above 1 048 575 each key takes twice the
-    /// memory.
+    /// Counts in a sliding window of two buckets, aligned to the clock, instead of refilling the
+    /// quota continuously. No aligned window holds more than the threshold, whose fraction is
+    /// ignored. With a threshold above 1 048 575 each key takes twice the memory.
     pub fn window(mut self) -> Self {
         self.count = Counting::Window;
         self
     }
 
-    /// Sets the smallest number of keys not at rest for which the limiter has places. The default
-    /// is 65 536, which takes 2 MiB. [`KeyedRule::max_keys`](crate::KeyedRule::max_keys) says how
-    /// many are enough.
+    /// Sets the number of keys not at rest for which the limiter must have places. The default is
+    /// 65 536, which takes 2 MiB. [`KeyedRule::max_keys`](crate::KeyedRule::max_keys) says how many
+    /// are enough.
     pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
         self.max_keys = max_keys.into();
         self
@@ -348,7 +347,7 @@ impl LimiterBuilder {
         self.build_at(now, None)
     }
 
-    /// Builds the limiter with a `clock` of its own, for [`KeyedLimiter::check`].
+    /// Builds the limiter with a `clock`, for [`KeyedLimiter::check`].
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Calls that wait because their key has as many running calls as it may: one line for each key,
-//! first come first served.
+//! Lines of calls that wait because their key has reached its limit of running calls. Each key has
+//! one line, first come, first served.
 //!
 //! While calls of a key wait, its word is [marked](super::running). A marked word is larger than
 //! every limit, so new calls do not overtake the line, and it is not at rest, so the key keeps its
@@ -9,12 +9,12 @@
 //! A line belongs to a slot of the table. The calls of all keys without a slot wait in one line,
 //! because they share one word.
 //!
-//! Lines stand behind locks, each of which covers some slots. A mark is removed only under the lock
-//! of its slot, if the line is empty. A call that lines up marks the word to learn its slot, and
-//! marks it again under the lock: meanwhile another call can have removed the mark, and then the
-//! slot can even belong to another key. After the second mark the call looks for a place a last
-//! time. Mark and count are in the same word, so either the call finds a place that is released
-//! concurrently, or the releasing call finds the mark.
+//! Lines are protected by locks, each of which covers some slots. A mark is removed only under the
+//! lock of its slot, if the line is empty. A call that lines up marks the word to learn its slot,
+//! and marks it again under the lock. In between, another call can have removed the mark, and the
+//! slot can even belong to another key. After the second mark the call looks for a place for the
+//! last time. Mark and count are in the same word, so either the call finds a place that is
+//! released concurrently, or the releasing call finds the mark.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -42,7 +42,7 @@ const LOCKS: usize = 1;
 
 /// The lines of a table: see the [module](self).
 pub(super) struct Lines {
-    /// Each part has the waiting calls of some of the slots.
+    /// The lines, split by slot into parts with a lock each.
     parts: Box<[Lock<Part>]>,
     /// The number of the next ticket.
     next: AtomicU64,
@@ -52,9 +52,9 @@ pub(super) struct Lines {
 
 struct Part {
     limit: KeyLimitNow,
-    /// The lines by place; none of them is empty. A call that has left its line without cancelling
-    /// has a place. The hash of this map needs no random seed, because places depend on secret hash
-    /// keys, and no caller can make them collide.
+    /// The lines by place; none is empty. A call that is no longer in its line, and has not
+    /// cancelled, has got a place. The hash of this map needs no random seed: places depend on
+    /// secret hash keys, so no caller can make them collide.
     lines: HashMap<WordPlace, Waiters, FixedState>,
 }
 
@@ -68,18 +68,18 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
-/// Returns how many calls of a key, for a call in a tier, may run at once at present.
+/// A function that returns how many calls of a key may run at once now, for a call in a tier.
 pub(crate) type KeyLimitNow = StdArc<dyn Fn(Digest, Option<&Key<'_>>) -> u32 + Send + Sync>;
 
 /// The position of a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineTicket {
     place: WordPlace,
-    /// The order of the call among all calls that wait in this table.
+    /// The number of the ticket. It increases over all calls that wait in this table.
     pub(crate) number: u64,
 }
 
-/// How many calls may wait, for one key and in all.
+/// The maximum numbers of waiting calls, for one key and in total.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
     pub(crate) of_key: u32,
@@ -99,8 +99,9 @@ type Wakers = Vec<Waker>;
 // === impl HotKeys ===
 
 impl HotKeys {
-    /// Lines up for a place of `key` in `tier`, with a new number, behind all others, or with the
-    /// `number` of an earlier ticket, at its old place. `None` if `most` calls wait already.
+    /// Puts a call in `tier` in line for a place of `key`. A new call goes to the end; a call with
+    /// the `number` of an earlier ticket gets its old position. Returns `None` if `most` calls wait
+    /// already.
     pub(crate) fn line_up(
         &self,
         key: Digest,
@@ -132,7 +133,7 @@ impl HotKeys {
         lines.is_some_and(|lines| lines.has_place(ticket, waker))
     }
 
-    /// Leaves the line. Returns the place if the call of `key` has got one.
+    /// Removes a call of `key` from the line. Returns its place if it has already got one.
     pub(crate) fn cancel_wait(
         &self,
         now: Tick,
@@ -143,13 +144,14 @@ impl HotKeys {
         has_place.then(|| KeyTokens::at_once(now, key, ticket.place))
     }
 
-    /// Takes a place of `key` for a call that overtakes the line, unless `limit` calls run.
+    /// Takes a place of `key` for a call that overtakes the line. Returns `None` if `limit` calls
+    /// run.
     pub(crate) fn take_beside(&self, now: Tick, key: Digest, limit: u32) -> Option<KeyTokens> {
         let change = self.decide(now, key, Beside(limit)).ok()?;
         Some(KeyTokens::at_once(now, key, change.place))
     }
 
-    /// Sets the function by which lines decide how many calls may run.
+    /// Sets the function that tells lines how many calls may run.
     pub(crate) fn set_limit(&self, limit: &KeyLimitNow) {
         for part in &self.lines_made().parts {
             part.lock().limit = limit.clone();
@@ -177,8 +179,8 @@ impl HotKeys {
         self.lines.get().is_some()
     }
 
-    /// Returns whether a call waits. A call that lines up after this answer sees everything that
-    /// was done before it.
+    /// Returns whether a call waits. If not, a call that lines up later sees everything that was
+    /// written before this function was called.
     pub(crate) fn is_waited_for(&self) -> bool {
         let Some(lines) = self.lines.get() else {
             return false;
@@ -227,7 +229,7 @@ impl Lines {
         size_of::<Self>() + size_of_val(&*self.parts)
     }
 
-    /// The part that has the line of `place`.
+    /// Returns the part with the line of `place`.
     fn part(&self, place: WordPlace) -> &Lock<Part> {
         match place {
             WordPlace::Slot(slot) => &self.parts[slot as usize % LOCKS],
@@ -235,7 +237,7 @@ impl Lines {
         }
     }
 
-    /// Puts `call` in the line of `place`, whose word it has marked.
+    /// Puts `call` in the line of `place`, after its word was marked.
     fn join(
         &self,
         table: &KeyTable,
@@ -269,7 +271,8 @@ impl Lines {
         Ok(ticket)
     }
 
-    /// Counts one more waiting call, unless `most` calls wait already.
+    /// Counts one more waiting call and returns true, or returns false if `most` calls wait
+    /// already.
     fn count_in(&self, most: u32) -> bool {
         let more = |waiting| (waiting < most).then(|| waiting + 1);
         let (won, lost) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -302,7 +305,8 @@ impl Lines {
     /// Gives free places to the first calls of the line at `place`.
     fn pass_on(&self, part: &mut Part, table: &KeyTable, place: WordPlace, woken: &mut Wakers) {
         let Some(line) = part.lines.get_mut(&place) else {
-            // The call that set the mark is about to join the line, or to remove the mark.
+            // The word is marked although no call waits: the call that set the mark will join the
+            // line or remove the mark.
             return;
         };
         while let Some(call) = line.first() {
@@ -319,7 +323,8 @@ impl Lines {
         part.unmark_if_empty(table, place);
     }
 
-    /// Leaves the line. Returns whether the call had got a place before, which it then holds.
+    /// Removes a call from the line. Returns whether the call had already got a place, which it
+    /// then holds.
     fn cancel(&self, table: &KeyTable, ticket: LineTicket) -> bool {
         let mut woken = Wakers::new();
         let gone = {
@@ -328,14 +333,14 @@ impl Lines {
             let gone = line.and_then(|line| line.remove(ticket.number));
             if gone.is_some() {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                // The next call can be of another tier, and have room.
+                // The next call may be in another tier, and have room.
                 self.pass_on(&mut part, table, ticket.place, &mut woken);
             }
             gone
         };
         wake(woken);
-        // The waker of `gone` can own a call in a line, whose drop takes the lock: so it is dropped
-        // after the lock.
+        // The waker of `gone` can own a call in a line, whose drop takes the lock. So the waker is
+        // dropped after the lock is released.
         gone.is_none() && !planted(Bug::LeaveBlindly)
     }
 
@@ -351,7 +356,7 @@ impl Lines {
             Some(waker) => own.replace(waker.clone()),
             None => None,
         };
-        // The old waker is dropped after the lock, as in `cancel`.
+        // The old waker is dropped after the lock is released, as in `cancel`.
         drop(part);
         drop(old);
         false
@@ -378,7 +383,7 @@ impl fmt::Debug for Lines {
 /// Wakes the calls that have got a place.
 fn wake(woken: Wakers) {
     for waker in woken {
-        // A waker is foreign code, and can panic: the other calls are woken all the same.
+        // A waker is foreign code and can panic. The remaining calls must be woken even then.
         let _ = catch_panic(|| waker.wake());
     }
 }

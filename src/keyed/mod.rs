@@ -14,18 +14,18 @@
 //!
 //! * [`KeyedLimiter`]: quotas for a set of keys, to be used without an engine.
 //! * `HotKeys`: the keys of one rule, and how they are counted.
-//! * `figures`: what the keys of a rule amount to.
+//! * `figures`: how many keys of a rule are in use, and their memory.
 //! * `table`: which slot belongs to which key, and which key may take it next.
-//! * `refill`, `window`, `wide`, `calendar`, `queue`, `running`: the words. Each is arithmetic on a `u64`,
-//!   independent of atomics and slots.
+//! * `refill`, `window`, `wide`, `calendar`, `queue`, `running`: the kinds of words. Each module is
+//!   arithmetic on a `u64`, independent of atomics and slots.
 //! * `rates`: the rates of refilled quotas, and how a debt at one rate converts to another.
-//! * `costs`: budgets for calls whose cost is known only afterwards: a second table, with their
+//! * `costs`: budgets for calls whose cost is known only afterwards, with a second table for
 //!   reservations.
 //! * `line`: the calls that wait until another call of their key ends.
 //!
-//! A key is evicted only when that changes nothing for it: a word that is *at rest* is equivalent
-//! to a fresh one. So a full table never gives any key a fresh quota; keys that find no slot share
-//! one word.
+//! A key is evicted only when its word is *at rest*, that is, equivalent to a fresh word, so that
+//! the eviction changes nothing for the key. A full table never gives a key a fresh quota; keys
+//! that find no slot share one word.
 //!
 //! # Examples
 //!
@@ -82,14 +82,14 @@ mod models;
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests;
 
-/// The arithmetic by which one call judges and changes a word. It knows the time, the tokens that
-/// the call takes, and its limit.
+/// The arithmetic with which one call judges and changes a word. A judge knows the time of the
+/// call, its limit, and the tokens that it takes.
 ///
-/// The table needs two promises to distinguish the words of different owners without a number for
-/// each owner:
+/// A table can distinguish the words of different owners of a slot, without a number for each
+/// owner, because of two promises:
 ///
-/// * [`fresh`](Self::fresh), and every word that follows it, is later in the order of the words
-///   than every word that was at rest in that slot before, and than 0, the word of no key;
+/// * the word of [`fresh`](Self::fresh), and every word that follows it, is later in the order of
+///   words than 0, the word of no key, and than every earlier word of the slot that was at rest;
 /// * no word is [`CLAIMED`].
 trait Judge {
     /// Returns the word after the call.
@@ -99,21 +99,21 @@ trait Judge {
     /// Returns the nanoseconds until there is room, if no other call comes; `None` means never.
     fn take(&self, word: u64) -> Result<u64, Option<u64>>;
 
-    /// How long the word has been at rest, that is, equivalent to a fresh one. Ages can be compared
-    /// within one table. `None` if the word is not at rest.
+    /// Returns how long the word has been at rest, that is, equivalent to a fresh word, in a unit
+    /// that is the same for all words of a table. `None` if it is not at rest.
     fn rest(&self, word: u64) -> Option<u64>;
 
-    /// The word of a key that has spent nothing, in a slot whose word was `last`.
+    /// Returns the word of a key that has spent nothing, in a slot whose word was `last`.
     fn fresh(&self, last: u64) -> u64;
 
-    /// How many tokens could be taken now, one by one.
+    /// Returns how many tokens could be taken now, one by one.
     fn left(&self, word: u64) -> u32;
 }
 
-/// The most keys of one table, which take 2 GiB.
+/// The maximum number of keys of one table. They take 2 GiB.
 pub(crate) const MOST_KEYS: u32 = 1 << 26;
-/// The shortest interval of a refilled quota: the time that a token takes at the highest rate for
-/// which the documentation states the precision of the refill.
+/// The shortest interval of a refilled quota: the cost of a token at a million tokens per second,
+/// the highest rate for which the precision of the refill is documented.
 pub(crate) const SHORTEST_REFILL: Duration = Duration::from_micros(1);
 
 /// The word of a slot while its owner changes.

@@ -1,8 +1,9 @@
-//! How much room a quota has, and when it will have some: the advice for refused calls.
+//! How many tokens a quota has left, and when it will have enough: the retry advice for refused
+//! calls.
 //!
-//! Nothing is taken here, so no compare-and-swap confirms the values that were read. A checkpoint
-//! does not change while it is in its slot. A missing checkpoint means that the head has moved on
-//! or is jumping; the reader retries, and never takes it for an empty window.
+//! These functions take no tokens, so no compare-and-swap confirms the values that they read. A
+//! checkpoint does not change while it is in its slot. A missing checkpoint means that the head has
+//! moved on or is jumping. The reader then retries, and never takes the gap for an empty window.
 
 use std::slice::from_ref;
 
@@ -88,7 +89,8 @@ impl LeapArray {
                 self.find_cut(head, bucket, from_ref(quota));
                 continue;
             };
-            // The held tokens that were read are those of this bucket only while the head stands.
+            // If the head has left this bucket meanwhile, the held tokens that were read may belong
+            // to a later bucket.
             if self.is_still_at(head) {
                 return Some(self.start_of(target));
             }
@@ -98,8 +100,8 @@ impl LeapArray {
     /// The refusal of `weight` tokens by the quota with this index.
     #[cold]
     pub(super) fn refusal(&self, now: Tick, weight: u32, quotas: &[Quota], index: u32) -> Refusal {
-        // A window that has room keeps it until a call takes it. So all of them have room at the
-        // latest of their times.
+        // A window that has room keeps it until a call takes tokens. So at the latest of their
+        // times, all windows have room.
         let mut all = quotas.iter();
         let available_at = all.try_fold(now, |latest, quota| {
             Some(latest.max(self.available_from(now, weight, quota)?))
@@ -111,8 +113,8 @@ impl LeapArray {
     /// checkpoint is missing.
     ///
     /// The later a window begins, the fewer of the tokens granted so far it contains. So the
-    /// windows that have begun are searched by bisection. For windows to come only the held tokens
-    /// count, which are summed up from the farthest bucket backwards.
+    /// windows that have begun are searched by bisection. A window that has not begun contains only
+    /// held tokens, which are summed up from the farthest bucket backwards.
     pub(super) fn target_of(
         &self,
         head: HeadWord,
@@ -122,8 +124,8 @@ impl LeapArray {
     ) -> Option<u64> {
         let stride = u64::from(quota.stride());
         let next = quota.next_start(bucket);
-        // A window has begun already if it ends with one of the quota's next `buckets − 1` own
-        // buckets.
+        // A quota bucket spans `stride` array buckets. A window has already begun if it ends with
+        // one of the next `buckets − 1` quota buckets.
         let begun = u64::from(quota.buckets()) - 1;
         let (mut low, mut high) = (0, begun);
         while low < high {

@@ -23,12 +23,13 @@ use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
 
 const STAMP_BITS: u32 = 24;
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
-/// Values are kept modulo this.
+/// Checkpoint values are kept modulo 2⁴⁰: this mask selects their bits.
 const VALUE_MASK: u64 = (1 << (64 - STAMP_BITS)) - 1;
-/// Stamps repeat after this many buckets; those of [extremes](super::extremes) too, whose shorter
-/// period divides it.
+/// The number of buckets after which stamps repeat. The 16-bit stamps of
+/// [extremes](super::extremes) repeat after it too, because their shorter period divides it.
 pub(super) const ROUND: u64 = 1 << STAMP_BITS;
-/// Most buckets that a head may skip at once: a quarter of the range that stamps distinguish.
+/// The maximum number of buckets that a head skips at once: a quarter of the range that stamps
+/// distinguish.
 pub(super) const MAX_JUMP: u64 = 1 << (STAMP_BITS - 2);
 
 /// The newest step. Every event so far counts in it or in an earlier one.
@@ -47,9 +48,9 @@ impl StepHead {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Moves from `step` to the next one, once `cut` has taken the checkpoints of the next one.
-    /// `cut` gets a function that tells whether the head is still at `step`, and returns false if
-    /// it is not.
+    /// Moves from `step` to the next step, once `cut` has taken the checkpoints of the next step.
+    /// `cut` gets a function that returns whether the head is still at `step`, and itself returns
+    /// false if the head has moved.
     pub(super) fn advance(&self, step: u64, cut: impl FnOnce(u64, &dyn Fn() -> bool) -> bool) {
         if planted(Bug::HeadBeforeCut) {
             self.jump(step, step + 1);
@@ -128,8 +129,8 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
     }
 
     /// Writes `value` as the checkpoint of counter `word` at `bucket`, unless there is one already.
-    /// `stands` tells whether the head is still where it was when the value was read. Returns false
-    /// if the head has moved on.
+    /// `stands` returns whether the head is still where it was when the value was read. Returns
+    /// false if the head has moved on.
     pub(super) fn publish(
         &self,
         bucket: u64,
@@ -144,7 +145,8 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
             if found & STAMP_MASK == bucket & STAMP_MASK {
                 return true;
             }
-            // As long as the head is still before `bucket`, the found word is older.
+            // As long as the head is still before `bucket`, the found word belongs to an older
+            // bucket.
             if !stands() {
                 return false;
             }

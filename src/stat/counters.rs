@@ -1,16 +1,16 @@
-//! The counters of one node, next to its ring: calls that ended, were refused or wait.
+//! The counters of one node that its ring does not keep: calls that ended, were refused or wait.
 //!
-//! A request costs one addition at its end: `done` takes the call and its response time at once,
-//! `[ rt in µs:40 | calls:24 ]`. The carry from the calls into the times is subtracted on reading.
-//! The difference of two checkpoints decodes exactly under three bounds. One second sees fewer than
-//! 2²³ calls, because a checkpoint widens them by the total noted in the second before. One bucket
-//! sees less than 12.7 days of response time. One second sees less than 12.3 days of it, because
-//! the wide total of times is noted once a second. Rare events (refusals, errors, weights other
-//! than 1) have words of their own, which the common path does not touch.
+//! A request costs one addition at its end: `done` takes the call and its response time at once, `[
+//! rt in µs:40 | calls:24 ]`. The carry from the calls into the times is subtracted on reading. The
+//! difference of two checkpoints decodes exactly under three bounds. One second sees fewer than 2²³
+//! calls, because a checkpoint widens them by the total noted in the second before. One bucket sees
+//! less than 12.7 days of response time. One second sees less than 12.3 days of it, because the
+//! wide total of times is noted once a second. Rare events (refusals, errors, weights other than 1)
+//! have separate words, which the common path does not touch.
 //!
 //! The seconds of the last minute are checkpoints of the same words, so they cost the request
-//! nothing. The ring of seconds is created when a node that keeps it is first used in a second
-//! after that of its creation: a resource that is called only once never pays for it. A node can
+//! nothing. A node that keeps seconds creates their ring at its first event in a later second than
+//! that of its creation. So a resource that is called only once never pays for the ring. A node can
 //! also [begin](super::minute) to keep seconds later.
 //!
 //! The checkpoints of response times and of completions are two words, which can be taken at two
@@ -76,23 +76,24 @@ pub(super) struct Counters {
     /// The calls that delivered a response or an error, with their response times: see the
     /// [module](self).
     pub(super) done: AtomicU64,
-    /// Calls in the ring's count that are not in flight and not in `done`.
+    /// Tokens in the ring's count that belong to no call in flight and no call in `done`: those of
+    /// cancelled calls and spent tokens, and the weight of a call beyond one.
     pub(super) settled: AtomicU64,
     pub(super) error: AtomicU64,
     pub(super) cancelled: AtomicU64,
-    /// Completed weight beyond one token a call.
+    /// The completed weight minus one for each completed call.
     pub(super) extra: AtomicU64,
     pub(super) occupied: AtomicU64,
     pub(super) panicked: AtomicU64,
-    /// The wide totals of tokens, calls and response times, as last noted. The narrow counters tell
-    /// what has been added since.
+    /// The 64-bit total of passed tokens, as of the newest second. `calls_before` and `rt_before`
+    /// are the totals of calls and response times. The narrow counters add the rest.
     pub(super) passed_before: AtomicU64,
     pub(super) calls_before: AtomicU64,
     pub(super) rt_before: AtomicU64,
     pub(super) waits: AtomicU64,
     pub(super) waited_us: AtomicU64,
     pub(super) waiting_dropped: AtomicU64,
-    /// Calls that wait for a bucket of which they hold tokens, or for a turn.
+    /// Calls that wait for a bucket in which they hold tokens, or for their turn in a queue.
     pub(super) waiting: AtomicU32,
     /// Calls that wait for a slot.
     pub(super) in_line: AtomicU32,
@@ -105,7 +106,7 @@ pub(super) struct Counters {
     /// Counters that most nodes do not need.
     pub(super) later: OnceLock<Box<LazyCounters>>,
     pub(super) shape: StdArc<Shape>,
-    /// Tells whether the last minute is kept second by second, and since when.
+    /// Whether the last minute is kept second by second, and since when.
     pub(super) minute: Minute,
 }
 
@@ -115,12 +116,12 @@ pub(super) struct LazyCounters {
     /// Refusals, indexed by kind.
     pub(super) refused: [AtomicU64; BlockKind::ALL.len()],
     second_cuts: OnceLock<SecondCuts>,
-    /// Borrowed tokens of the newest second, for nodes that keep no seconds.
+    /// The borrowed tokens of the newest second, for nodes that do not keep the last minute.
     lent: ThisSecond,
     /// The line for slots and the stripes for a crowd.
     rare: OnceLock<Box<RareCounters>>,
-    /// The ring that replaced the first one in a reload. Only a call that finds its own ring
-    /// replaced reads it.
+    /// The ring that replaced the first ring in a reload. Only a call that finds its ring replaced
+    /// reads this.
     successor: Lock<Option<Arc<LeapArray>>>,
 }
 
@@ -135,8 +136,8 @@ pub(super) struct SecondCuts {
 // === impl Counters ===
 
 impl Counters {
-    /// Creates counters at `now`. `keeps_minute` tells whether they keep the seconds of the last
-    /// minute from the start.
+    /// Creates counters at `now`. With `keeps_minute` they keep the seconds of the last minute from
+    /// the start.
     pub(super) fn new(shape: StdArc<Shape>, keeps_minute: bool, now: Tick) -> Self {
         let head = now.as_nanos() / shape.step_ns;
         let zero = || AtomicU64::new(0);
@@ -188,7 +189,7 @@ impl Counters {
         *self.later().successor.lock() = Some(ring.clone());
     }
 
-    /// The newest ring of this node, if the first one has been replaced.
+    /// Returns the newest ring of this node, if the first ring has been replaced.
     pub(super) fn successor(&self) -> Option<Arc<LeapArray>> {
         self.later.get()?.successor.lock().clone()
     }
@@ -202,7 +203,7 @@ impl Counters {
         Some(self.later.get()?.rare.get()?)
     }
 
-    /// Returns the rare counters. Creates them if there are none yet, with stripes for a crowd if
+    /// Returns the rare counters. Creates them if there are none yet: with stripes for a crowd if
     /// `is_crowded`.
     fn rare_made(&self, is_crowded: bool) -> &RareCounters {
         let make = || Box::new(RareCounters::new(is_crowded));
@@ -230,7 +231,8 @@ impl Counters {
         self.minute.begin(|| self.shape.second(self.head()));
     }
 
-    /// The borrowed tokens of the newest second, for nodes that keep no seconds.
+    /// Returns the borrowed tokens of the newest second, for nodes that do not keep the last
+    /// minute.
     pub(super) fn lent_now(&self) -> u64 {
         let later = self.later.get();
         later.map_or(0, |later| later.lent.of(self.shape.second(self.head())))
@@ -247,8 +249,9 @@ impl Counters {
         (until / self.shape.step_ns).saturating_sub(1)
     }
 
-    /// Returns whether no event has been noted yet in the step of `now`, or in a later one. If one
-    /// has, the head is in that step or beyond. Acquire: pairs with the release in `note_use`.
+    /// Returns whether no event has been noted yet in the step of `now` or in a later step. If it
+    /// returns false, the head is in that step or beyond. Acquire: pairs with the release in
+    /// `note_use`.
     #[inline]
     pub(super) fn is_first(&self, now: Tick) -> bool {
         now.as_nanos() >= self.used_until.load(Ordering::Acquire)
@@ -295,23 +298,23 @@ impl Counters {
         }
     }
 
-    /// Counts a call that a rule of this `kind` refused. Returns whether it took a look and found a
-    /// crowd.
+    /// Counts a call that a rule of this `kind` refused. If a look for a crowd is due, takes it;
+    /// returns whether it found a crowd.
     pub(super) fn block(&self, weight: u32, kind: BlockKind, now: Tick) -> bool {
         let weight = u64::from(weight);
         let before = self.later().refused[kind as usize].fetch_add(weight, Ordering::Relaxed);
         is_look_due(before, weight) && kind == BlockKind::Flow && self.look_for_crowd(now)
     }
 
-    /// Takes a look and returns whether there is a crowd.
+    /// Takes a [look](super::crowd) and returns whether there is a crowd.
     #[cold]
     fn look_for_crowd(&self, now: Tick) -> bool {
         let may_come = || self.rare_made(true).by_crowd.is_some();
         self.crowd.look(now, own_stripe(), &may_come)
     }
 
-    /// Counts a call that a full window refuses in a [crowd](Self::is_crowded). After enough
-    /// consecutive looks that find no crowd, it is forgotten.
+    /// Counts a call that a full window refuses in a [crowd](Self::is_crowded). The crowd is
+    /// forgotten after enough consecutive looks that find none.
     pub(super) fn block_in_crowd(&self, weight: u32, now: Tick) {
         let weight = u64::from(weight);
         let before = match self.by_crowd() {
@@ -333,7 +336,7 @@ impl Counters {
         self.settled.fetch_add(1, Ordering::Acquire);
     }
 
-    /// Counts `weight` tokens of the ring that no call uses.
+    /// Counts `weight` tokens that the ring has granted and no call uses.
     pub(super) fn spend(&self, weight: u32) {
         if weight > 0 {
             self.cancelled.fetch_add(weight.into(), Ordering::Relaxed);
@@ -345,7 +348,7 @@ impl Counters {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a call of `weight` that started when the ring had counted `taken` tokens.
+    /// Counts the start of a call of `weight`. `taken` is the ring's count of tokens at that time.
     #[inline]
     pub(super) fn started(&self, weight: u32, taken: u32) {
         if weight != 1 {
@@ -390,7 +393,7 @@ impl Counters {
         let calls = self.done.load(Ordering::Relaxed);
         let settled = self.settled.load(Ordering::Relaxed);
         let flying = u64::from(taken).wrapping_sub(calls).wrapping_sub(settled) & CALL_MASK;
-        // Negative for a moment, if a call starts and ends after `taken` was read.
+        // The difference is negative for a moment if a call starts and ends after `taken` was read.
         if flying > CALL_MASK / 2 {
             0
         } else {
@@ -405,12 +408,12 @@ impl Counters {
         Ends::of(completed.wrapping_add(cancelled))
     }
 
-    /// Waiting calls.
+    /// Returns the number of waiting calls.
     pub(super) fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Adds a waiting call and returns true, unless `most` calls wait already.
+    /// Adds a waiting call and returns true, or returns false if `most` calls wait already.
     pub(super) fn start_waiting(&self, most: u32) -> bool {
         add_below(&self.waiting, most)
     }
@@ -455,8 +458,8 @@ impl Counters {
                 return;
             }
             if to - head > reach && self.is_whole(head) {
-                // The node was idle for longer than its rings reach back: jump to where ordinary
-                // steps still rewrite every checkpoint.
+                // The node was idle for longer than its rings reach back. Jump to a step from which
+                // the remaining ordinary steps rewrite every checkpoint.
                 self.head.jump(head, self.shape.landing(head, to - reach));
                 continue;
             }
@@ -499,14 +502,13 @@ impl Counters {
         })
     }
 
-    /// Returns the checkpoints of seconds. Creates them if there are none, as of the second before
-    /// `second`.
+    /// Returns the checkpoints of seconds. If there are none, creates them with the second before
+    /// `second` as the newest.
     fn second_cuts_before(&self, ring: &LeapArray, second: u64) -> &SecondCuts {
         let made = &self.later().second_cuts;
         if made.get().is_none() {
             // If seconds are kept from the start, all events so far happened in the second in which
-            // the node was created: an event in any later second would have created the
-            // checkpoints.
+            // the node was created: an event in a later second would have created the checkpoints.
             let (first, born) = match self.minute.born() {
                 Some(born) => (0, born.min(second - 1)),
                 None => (second, second - 1),
@@ -530,7 +532,7 @@ impl Counters {
         ring.taken_before(bucket)
     }
 
-    /// Notes the wide totals before the narrow counters can wrap.
+    /// Stores the wide totals. Called once a second, before the narrow counters can wrap.
     fn note_totals(&self, ring: &LeapArray) {
         let totals = self.totals(ring);
         self.passed_before.fetch_max(totals.pass, Ordering::Relaxed);
@@ -539,7 +541,7 @@ impl Counters {
     }
 }
 
-/// Adds 1 to `gauge` and returns true, unless it is at `most` or above.
+/// Adds 1 to `gauge` and returns true, or returns false if the gauge is at `most` or above.
 fn add_below(gauge: &AtomicU32, most: u32) -> bool {
     if planted(Bug::ClaimThenCheck) {
         let fits = gauge.fetch_add(1, Ordering::Acquire) < most;

@@ -1,26 +1,27 @@
 //! Finds out whether many threads refuse calls of one node at once.
 //!
-//! A thread takes a *look* once per `PER_LOOK` refusals: counted over all threads or, in a crowd,
-//! in its own stripe. A crowd is found if two consecutive looks are by different threads and less
-//! than `CROWD_TIME` apart: at that rate the cache line of a shared counter moves between cores
-//! much of the time. The crowd is forgotten after `MOST_LEFT` consecutive looks that find none, for
-//! example those of a single thread, which the ordinary counter serves faster. Both counters add to
-//! the same sum, so threads need not agree on whether there is a crowd.
+//! A *look* is one sample: a thread takes it once per `PER_LOOK` refusals, counted over all threads
+//! or, in a crowd, in the thread's stripe. There is a crowd if two consecutive looks are by
+//! different threads and less than `CROWD_TIME` apart. At that rate, the cache line of a shared
+//! counter often moves between cores. The crowd is forgotten after `MOST_LEFT` consecutive looks
+//! that find none. This happens when a single thread remains, which the ordinary counter serves
+//! faster. Both counters add to the same sum, so threads need not agree on whether there is a
+//! crowd.
 
 use crate::base::spread::STRIPES;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// Refusals from one look to the next: many, because each look writes a word that all threads
-/// share.
+/// The number of refusals from one look to the next. It is large because each look writes a word
+/// that all threads share.
 const PER_LOOK: u64 = 1 << 10;
-/// Two looks of different threads less than a millisecond apart indicate a crowd.
+/// If two threads look less than this time, about 1 ms, apart, there is a crowd.
 const CROWD_TIME: u64 = 1_000_000 >> TIME_SHIFT;
 /// Times are in units of 1,024 ns, so that the longest time fits into 54 bits.
 const TIME_SHIFT: u32 = 10;
 
-/// How many consecutive looks must find no crowd until it is forgotten. They take a thread several
-/// milliseconds, in which all threads on its core have had their turns.
+/// The number of consecutive looks without a crowd after which it is forgotten. A thread takes
+/// several milliseconds for them, in which all threads on its core have run.
 const MOST_LEFT: u64 = if cfg!(all(test, sentinel_loom)) {
     2
 } else {
@@ -37,8 +38,8 @@ const _: () = assert!(STRIPES <= 1 << STRIPE_BITS);
 #[derive(Debug, Default)]
 pub(super) struct Crowd(AtomicU64);
 
-/// Returns whether a refusal of `weight` takes a look, after a weight of `before` was refused: once
-/// per `PER_LOOK` of weight.
+/// Returns whether a refusal of `weight` must take a look: once per `PER_LOOK` of refused weight.
+/// `before` is the weight refused earlier.
 #[inline]
 pub(super) const fn is_look_due(before: u64, weight: u64) -> bool {
     before % PER_LOOK < weight
@@ -53,8 +54,8 @@ impl Crowd {
         left(self.0.load(Ordering::Relaxed)) > 0
     }
 
-    /// Takes a look at `now`, by a thread that has the stripe `own`, and returns whether there is a
-    /// crowd. A crowd is recognized only if `may_come` allows it.
+    /// Takes a look at `now`, by a thread with the stripe `own`, and returns whether there is a
+    /// crowd. A new crowd is recognized only if `may_come` returns true.
     pub(super) fn look(&self, now: Tick, own: usize, may_come: &dyn Fn() -> bool) -> bool {
         // The word 0 stands for no look, so a time is at least 1.
         let time = (now.as_nanos() >> TIME_SHIFT).max(1);
@@ -84,7 +85,7 @@ impl Crowd {
     }
 }
 
-/// The field `left` of the word `last`.
+/// Returns the field `left` of the word `last`.
 const fn left(last: u64) -> u64 {
     last >> STRIPE_BITS & LEFT_MASK
 }
@@ -101,8 +102,8 @@ const fn is_crowd(last: u64, time: u64, own: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// Takes each look at its time in µs, by the thread with its stripe. Returns for each whether
-    /// there is a crowd afterwards.
+    /// Takes looks, each given as a time in µs and the stripe of its thread. Returns for each look
+    /// whether there is a crowd afterwards.
     fn looks(crowd: &Crowd, looks: &[(u64, usize)]) -> Vec<bool> {
         let look = |&(us, own): &(u64, usize)| {
             let found = crowd.look(Tick::from_nanos(us * 1_000), own, &|| true);
@@ -180,7 +181,7 @@ mod tests {
                     .filter(|before| is_look_due(*before, weight))
                     .count()
             };
-            // The number of looks holds for any weight and any starting count.
+            // One look per `PER_LOOK` is due for any weight and any starting count.
             let most = 30_720_u64.div_ceil(weight.max(PER_LOOK)) as usize + 1;
             let counts = [0, 1, 77].map(count);
             assert!(
@@ -194,8 +195,8 @@ mod tests {
 
 #[cfg(all(test, sentinel_loom))]
 mod models {
-    //! A model of a thread whose looks would forget a crowd, concurrent with another one that
-    //! looks.
+    //! A model of a thread whose looks would forget a crowd, concurrent with a look of another
+    //! thread.
 
     use loom::thread;
 
@@ -218,7 +219,7 @@ mod models {
             look(&crowd, 0);
             alone.join().unwrap();
             // Wherever this thread's look falls, too few looks of the other thread follow to forget
-            // it.
+            // the crowd.
             assert!(crowd.is_here(), "it is forgotten although two threads look");
         }
     }

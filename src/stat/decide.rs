@@ -1,5 +1,5 @@
-//! Taking tokens: a call is judged while the head stands, and one compare-and-swap of the head
-//! takes them, so no other call can have come between.
+//! Taking tokens: a call is judged against a snapshot of the head, and one compare-and-swap of the
+//! head takes its tokens. The swap fails if another call has taken tokens in between.
 
 use super::leap_array::{Denied, LeapArray, Reloaded, Taken};
 use super::packed::{HeadWord, fits, holds, stamp};
@@ -19,8 +19,8 @@ impl LeapArray {
         weight: u32,
         quotas: &[Quota],
     ) -> Result<Taken, Denied> {
-        // Nearly always the head is at the bucket of `now`. `newest` is at most one move behind the
-        // head, so equal stamps mean equal numbers.
+        // The common case: the head is at the bucket of `now`. `newest` is at most one move behind
+        // the head, so equal stamps mean equal numbers.
         let head = self.load_head();
         let newest = self.words.newest.load(Ordering::Relaxed);
         if holds(newest, self.bucket_ns, now) && head.is_open_at(stamp(newest)) {
@@ -32,9 +32,9 @@ impl LeapArray {
         Ok(taken)
     }
 
-    /// [`acquire`](Self::acquire) in one attempt: `None` if the head is not at the bucket of `now`,
-    /// or another thread was faster. It calls no other function, so the caller can keep its values
-    /// in registers.
+    /// Tries to [`acquire`](Self::acquire) in one attempt. Returns `None` if the head is not at the
+    /// bucket of `now`, a checkpoint is missing, or another thread changed the head first. It calls
+    /// no other function, so the caller can keep its values in registers.
     #[inline(always)]
     pub(crate) fn acquire_at_once(
         &self,
@@ -56,8 +56,9 @@ impl LeapArray {
         is_ours.then_some(Ok(Taken { bucket, granted }))
     }
 
-    /// [`acquire`](Self::acquire) for bucket `now`, also where that bucket must be opened first,
-    /// the clock is late, or another thread was faster.
+    /// The general form of [`acquire`](Self::acquire), where `now` is a bucket number. Opens that
+    /// bucket if necessary, and retries if another thread was faster. If the bucket is past, takes
+    /// the tokens in the newest one.
     #[cold]
     pub(crate) fn acquire_at(
         &self,
@@ -73,8 +74,8 @@ impl LeapArray {
         }
     }
 
-    /// One attempt to take `weight` tokens while `head` stands at `bucket`; `None` if the head has
-    /// changed.
+    /// Makes one attempt to take `weight` tokens, with `head` at `bucket`. Returns `None` if the
+    /// attempt must be repeated: the head has changed, or a checkpoint was missing.
     #[inline(always)]
     fn attempt(
         &self,
@@ -96,7 +97,7 @@ impl LeapArray {
         is_ours.then_some(Ok(Taken { bucket, granted }))
     }
 
-    /// Returns whether every quota has room for `weight` tokens while `head` stands; `None` if a
+    /// Returns whether every quota has room for `weight` tokens as of `head`; `None` if a
     /// checkpoint is missing, because the head is in the middle of a jump.
     #[inline(always)]
     pub(super) fn judge(
@@ -116,7 +117,7 @@ impl LeapArray {
     }
 
     /// Adds `weight` in bucket `now` or a later one. If it is uncertain which bucket counted the
-    /// tokens, a closed bucket is returned, which no refund finds open.
+    /// tokens, returns a bucket that is closed or being closed, so that a refund fails.
     #[inline]
     pub(crate) fn add_at(&self, now: u64, weight: u32) -> Result<Taken, Reloaded> {
         let now = if planted(Bug::AddWithoutRoll) { 0 } else { now };
@@ -134,7 +135,7 @@ impl LeapArray {
         Ok(Taken { bucket, granted })
     }
 
-    /// Returns the bucket of an addition that met a head that had been sealed or moved meanwhile.
+    /// Returns the bucket of an addition, if the head had been sealed or moved before it.
     #[cold]
     fn added_late(&self, before: HeadWord) -> Result<u64, Reloaded> {
         if before.is_frozen() {
@@ -147,7 +148,7 @@ impl LeapArray {
         Ok(self.number(before))
     }
 
-    /// Refunds `weight` tokens that were taken in `bucket` while it is the newest.
+    /// If `bucket` is still open, refunds `weight` tokens that were taken in it and returns true.
     pub(crate) fn refund_at(&self, bucket: u64, weight: u32) -> bool {
         loop {
             let head = self.load_head();

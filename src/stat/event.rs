@@ -43,14 +43,14 @@ pub enum Event {
     /// that never ran. Counted by weight.
     Cancelled,
     /// An admitted call had borrowed its tokens from a later bucket. Counted by weight when it
-    /// starts. Its figures are those of the present second, for any window, and 0 if
+    /// starts. For any window, its figures are those of the current second; they are 0 if
     /// [seconds](crate::Builder::minute) are not kept.
     Occupied,
 }
 
 impl Event {
-    /// The rate per second of an event with this `count` in `window`. Counts of `Occupied` are
-    /// those of one second for any window.
+    /// Returns the rate per second of an event with this `count` in `window`. A count of `Occupied`
+    /// is always that of one second.
     pub(crate) fn per_second(self, count: u64, window: Duration) -> f64 {
         match self {
             Event::Occupied => count as f64,
@@ -60,7 +60,7 @@ impl Event {
 }
 
 impl Event {
-    /// Returns the name of the event, which is the same in texts and JSON.
+    /// Returns the name of the event, as used in texts and in JSON.
     ///
     /// ```
     /// assert_eq!(tower_sentinel::stat::Event::Pass.as_str(), "pass");

@@ -1,15 +1,15 @@
 //! The smallest response time and the largest concurrency of each bucket.
 //!
-//! One word a bucket, `[ stamp:16 | min rt in µs:26 | concurrency:22 ]`, written only when a call
-//! beats the present value. So a call normally costs one load.
+//! Each bucket has one word, `[ stamp:16 | min rt in µs:26 | concurrency:22 ]`, which is written
+//! only when a call beats the current value. So a call normally costs one load.
 
 use std::time::Duration;
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
 
-/// Enough for more calls than one node has in flight at once.
+/// 22 bits count 4 million calls, more than one node has in flight at once.
 const CONCURRENCY_BITS: u32 = 22;
-/// Enough for one minute in microseconds, to which response times are clamped.
+/// 26 bits hold one minute in microseconds, to which response times are clamped.
 const RT_BITS: u32 = 26;
 const MAX_CONCURRENCY: u64 = (1 << CONCURRENCY_BITS) - 1;
 /// Stands for "no response time yet"; above every clamped response time.
@@ -62,7 +62,7 @@ impl Extreme {
 pub(super) struct Extremes(Box<[AtomicU64]>);
 
 impl Extremes {
-    /// Creates room for at least `slots` buckets, of which `bucket` is the first to be used.
+    /// Creates words for at least `slots` buckets. `bucket` is the first one that is used.
     pub(super) fn new(slots: u32, bucket: u64) -> Self {
         // Each word gets the stamp of the newest bucket up to `bucket` that falls into its slot.
         // Any other stamp, such as 0, might look newer than the buckets to come.
@@ -94,7 +94,8 @@ impl Extremes {
         }
     }
 
-    /// Notes that a call that passed in `bucket` is one of `concurrency` calls in flight.
+    /// Notes that `concurrency` calls, including one that has just passed in `bucket`, are in
+    /// flight.
     #[inline]
     pub(super) fn note_concurrency(&self, bucket: u64, concurrency: u32) {
         let found = self.cell(bucket).load(Ordering::Relaxed);
@@ -137,9 +138,9 @@ impl Extremes {
         }
     }
 
-    /// Resets the word of `bucket` before the head moves there, so that no old stamp stays until
-    /// stamps wrap and it looks new again. `stands` tells whether the head is still at the bucket
-    /// before. Returns false, and changes nothing, if the head has moved on.
+    /// Resets the word of `bucket` before the head moves there. Otherwise an old stamp could stay
+    /// until stamps wrap, and look new again. `stands` returns whether the head is still at the
+    /// bucket before. Returns false, and changes nothing, if the head has moved on.
     pub(super) fn open(&self, bucket: u64, stands: &dyn Fn() -> bool) -> bool {
         let (cell, new) = (self.cell(bucket), Extreme::default().pack(bucket));
         loop {
@@ -151,8 +152,8 @@ impl Extremes {
             // if its stamp is equal, as after a long pause. A thread writes for `bucket` or a newer
             // one only after it has seen the head move on, and it writes with release: this thread
             // would have seen that move too. Another thread that moves the head from here changes
-            // the word first, so the swap below fails. If it jumps, the swap may succeed, but then
-            // it resets a bucket that the jump leaves out.
+            // the word first, so the swap below fails. If that thread jumps, the swap may succeed,
+            // but then it resets a bucket that the jump skips.
             if !stands() && !planted(Bug::OpenLate) {
                 return false;
             }
@@ -165,8 +166,8 @@ impl Extremes {
         }
     }
 
-    /// The extremes of `bucket`; those of an empty bucket if its word has been replaced or was
-    /// never written.
+    /// Returns the extremes of `bucket`, or those of an empty bucket if its word has been replaced
+    /// or was never written.
     pub(super) fn get(&self, bucket: u64) -> Extreme {
         let found = self.cell(bucket).load(Ordering::Relaxed);
         if is_of(found, bucket) {
@@ -213,7 +214,7 @@ mod tests {
                 max_concurrency: 4
             }
         );
-        // Bucket 4 takes the place of bucket 0, and a late call leaves it alone.
+        // Bucket 4 replaces bucket 0 in its slot, and a late call of bucket 0 does not change it.
         extremes.note_rt(4, 8);
         extremes.note_rt(0, 1);
         assert_eq!(extremes.get(4), rt(8));
@@ -224,10 +225,11 @@ mod tests {
     fn a_late_opener_leaves_a_newer_bucket_alone() {
         let extremes = Extremes::new(3, 0);
         assert!(extremes.open(4, &|| true));
-        // Bucket 4 is open already, no matter which thread opened it.
+        // Bucket 4 is open already, so the answer is true even though the head has moved on.
         assert!(extremes.open(4, &|| false));
         extremes.note_rt(4, 8);
-        // Bucket 4 has the slot of bucket 0, and has been used.
+        // Bucket 4 has the slot of bucket 0, and its word has been used: neither bucket can be
+        // opened.
         assert!(!extremes.open(0, &|| false));
         assert!(!extremes.open(4, &|| false));
         assert_eq!(extremes.get(4), rt(8));
@@ -243,8 +245,7 @@ mod tests {
 
     #[test]
     fn extremes_work_from_the_first_bucket_on() {
-        // Stamps have 16 bits. Whatever the number of the first bucket, no word has its stamp or a
-        // newer one before.
+        // Stamps have 16 bits. For any first bucket, no initial word has its stamp or a newer one.
         for first in [0, 1, 2, 0x7fff, 0x8000, 0x8001, 0xffff, 120_000_000] {
             let extremes = Extremes::new(3, first);
             for bucket in first..first + 4 {

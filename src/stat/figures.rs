@@ -66,15 +66,15 @@ impl Counters {
         sum
     }
 
-    /// The number of ended calls, of which `done` has only the low bits: a long bucket can see more
-    /// calls than they can count.
+    /// Returns the full number of ended calls. `done` has only its low 24 bits, and a long bucket
+    /// can see more calls.
     fn wide_calls(&self, done: u64) -> u64 {
         let before = self.calls_before.load(Ordering::Relaxed);
         widen(before, done & CALL_MASK, CALL_BITS)
     }
 
-    /// The value of `word` for the checkpoint of a second. Passes come from `passed`, because the
-    /// ring can be further than that second.
+    /// Returns the value of `word` for the checkpoint of a second. `passed` returns the passed
+    /// tokens at that second: the ring's own count can include later ones.
     pub(super) fn second_value(&self, word: u32, passed: impl FnOnce() -> u32) -> u64 {
         match word {
             PASS => u64::from(passed()),
@@ -93,8 +93,8 @@ impl Counters {
         Some(difference(later, self.bucket_cuts.get(bucket, word)?))
     }
 
-    /// Runs `read` with the head until the head does not move meanwhile, at most 8 times. After
-    /// that, returns the last answer, or the default if there was none.
+    /// Repeats `read` until the head does not move meanwhile, at most 8 times. Then returns the
+    /// last answer, or the default if there was none.
     fn steady<T: Default>(&self, read: impl Fn(u64) -> Option<T>) -> T {
         let mut last = T::default();
         for _ in 0..8 {
@@ -109,8 +109,8 @@ impl Counters {
         last
     }
 
-    /// The count of `event` in the window; 0 for passes and borrowed tokens, which are counted
-    /// elsewhere.
+    /// Returns the count of `event` in the window; 0 for passes, which the ring counts, and for
+    /// borrowed tokens, which are counted per second.
     pub(super) fn sum(&self, event: Event) -> u64 {
         let of = |word| {
             self.steady(|head| {
@@ -130,7 +130,8 @@ impl Counters {
         }
     }
 
-    /// Calls that ended in the window, and their response times in µs.
+    /// Returns the number of calls that ended in the window, and the sum of their response times in
+    /// µs.
     pub(super) fn calls_and_rt(&self) -> (u64, u64) {
         self.steady(|head| {
             let (mut calls, mut rt) = (0, 0);
@@ -157,8 +158,8 @@ impl Counters {
         (newest + 1).saturating_sub(u64::from(self.shape.buckets))..=newest
     }
 
-    /// The counts of every bucket of the window, oldest first; `pass` returns the ring's count for
-    /// a bucket, if the ring still has it.
+    /// Returns the counts of every bucket of the window, oldest first. `pass` returns the ring's
+    /// count of a bucket, if the ring still has that bucket.
     pub(super) fn buckets(&self, pass: impl Fn(u64) -> Option<u64>) -> Vec<NodeBucket> {
         self.steady(|head| {
             let mut buckets = Vec::new();
@@ -177,9 +178,9 @@ impl Counters {
         })
     }
 
-    /// The counts of the last minute's seconds from `from` on, oldest first; the last one is the
-    /// present one. Seconds before the node began to keep them are left out. `None` if the node
-    /// keeps none.
+    /// Returns the counts of the last minute's seconds from `from` on, oldest first; the last item
+    /// is the current second. Seconds before the node began to keep them are left out. Returns
+    /// `None` if the node keeps no seconds.
     pub(super) fn seconds(&self, ring: &LeapArray, from: u64) -> Option<Vec<NodeBucket>> {
         self.minute.first()?;
         Some(self.steady(|head| {
@@ -195,7 +196,8 @@ impl Counters {
         Some(self.minute.first()?.max(cut))
     }
 
-    /// The counts of the second that was the present one `ago` seconds ago; `None` if not known.
+    /// Returns the counts of the second `ago` seconds before the current one; `None` if they are
+    /// not known.
     pub(super) fn second_ago(&self, ring: &LeapArray, ago: u64) -> Option<NodeBucket> {
         let asked = self.shape.second(self.head()).saturating_sub(ago);
         if asked < self.first_known()? {
@@ -242,8 +244,9 @@ impl Counters {
         Some(seconds)
     }
 
-    /// The counts of `second` while there is no ring of seconds yet: the node has not been used
-    /// after the second in which it was made, the present one.
+    /// Returns the counts of `second` while there is no ring of seconds yet. Then all events of the
+    /// node happened in the second of the head, in which it was created, and all other seconds are
+    /// empty.
     fn first_second(&self, ring: &LeapArray, second: u64, head: u64) -> NodeBucket {
         let start = Tick::from_millis(second * 1_000);
         if second != self.shape.second(head) {
@@ -275,8 +278,8 @@ impl Counters {
     pub(super) fn totals(&self, ring: &LeapArray) -> Totals {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // `done` is read first. Acquire: pairs with the fence in `complete`, so that for each call
-        // of weight 0 in `done` its −1 in `extra` is read as well. So `complete` is never more than
-        // the calls that have come by the end of this reading.
+        // of weight 0 in `done` its −1 in `extra` is read as well. So `complete` never exceeds the
+        // weight of the calls that came before this reading ended.
         let done = self.done.load(Ordering::Acquire);
         let calls = self.wide_calls(done);
         let rt_us = widen_up(load(&self.rt_before), narrow_rt(done, calls), RT_BITS);
@@ -301,8 +304,8 @@ impl Counters {
 /// The counts of `second`, from the checkpoints at its start and at its end.
 fn between(second: u64, earlier: &SecondCut, later: &SecondCut) -> NodeBucket {
     let of = |word: u32| difference(later[word as usize], earlier[word as usize]);
-    // The ring counts modulo 2³², and less than half of that in a second. A ring that a reload has
-    // replaced can be behind the checkpoint: then the difference is negative.
+    // The ring counts modulo 2³², and fewer than 2³¹ tokens in a second. A ring that a reload has
+    // replaced can be behind the checkpoint; then the difference is negative.
     let pass = (of(PASS) as u32 as i32).max(0) as u64;
     NodeBucket {
         start: Tick::from_millis(second * 1_000),
@@ -312,7 +315,7 @@ fn between(second: u64, earlier: &SecondCut, later: &SecondCut) -> NodeBucket {
     }
 }
 
-/// The figures that buckets and seconds share, from the count of each word.
+/// Computes the figures that both buckets and seconds have. `of` returns the count of a word.
 fn counted(of: impl Fn(u32) -> Option<u64>) -> Option<NodeBucket> {
     let calls = of(CALLS)?;
     Some(NodeBucket {
@@ -348,8 +351,8 @@ const fn widen(before: u64, narrow: u64, bits: u32) -> u64 {
     before.wrapping_add_signed(ahead)
 }
 
-/// Widens a total that only grows: it can be ahead of `before` by more than half of its range. It
-/// can be behind by at most 1/32 of the range, if another thread has noted a newer total meanwhile.
+/// As [`widen`], for a total that only grows. It can be ahead of `before` by up to 31/32 of its
+/// range. It can be behind by at most 1/32, if another thread has noted a newer total meanwhile.
 const fn widen_up(before: u64, narrow: u64, bits: u32) -> u64 {
     let behind = 1 << (bits - 5);
     let ahead = narrow.wrapping_sub(before).wrapping_add(behind) & (u64::MAX >> (64 - bits));
@@ -373,7 +376,7 @@ mod tests {
             wide = widen(wide, truth & CALL_MASK, CALL_BITS);
             assert_eq!(wide, truth);
         }
-        // A refund takes a little back.
+        // A refund makes the counter smaller.
         assert_eq!(widen(1 << 32, u64::from(u32::MAX), 32), (1 << 32) - 1);
     }
 
@@ -405,7 +408,7 @@ mod tests {
             seconds.iter().map(NodeBucket::pass).collect()
         };
         ring.add(at(100), 1);
-        // The ring moves first; a reader can come before the counters roll.
+        // The ring moves before the counters, and a reader can come in between.
         ring.add(at(1_100), 2);
         assert_eq!(passes(), [1]);
         counters.roll(&ring, 2);

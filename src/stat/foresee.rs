@@ -1,17 +1,16 @@
-//! The outcome for a call that comes later, if no other call comes until then.
+//! Predicts the outcome for a call that comes later, if no other call comes before it.
 //!
-//! A later call finds the tokens that are granted and held now, only seen from a later bucket. So
-//! the answer that it will get can be computed now. For each quota, and each bucket that the call
-//! can wait for:
+//! A later call finds the tokens that are granted and held now, seen from a later bucket. So its
+//! answer can be computed now. A quota *agrees* to a bucket if it lets the call run there. For each
+//! quota, and each bucket that the call can wait for:
 //!
 //! * Once the quota has room, it agrees to the bucket.
-//! * Before that, it agrees from now on if the window that ends with the bucket will have room. If
-//!   that window lies wholly in the future, each future window that contains the bucket must have
-//!   room.
+//! * Before that, it agrees if the window that ends with the bucket will have room. If that window
+//!   lies wholly in the future, each future window that contains the bucket must have room.
 //!
-//! So a quota that does not agree now will agree when it has room, and not sooner. One other case
-//! is left: the call can come too early for a bucket, because its patience is too short or because
-//! the ring holds no tokens so far ahead.
+//! So a quota that does not agree now will agree when it has room, and not sooner. A second reason
+//! for a refusal is that the call comes too early for a bucket: its patience is too short, or the
+//! ring holds no tokens that far ahead.
 
 use std::time::Duration;
 
@@ -26,38 +25,38 @@ use crate::clock::{Tick, nanos};
 pub(crate) struct Visit {
     /// The time at which the call comes.
     pub(crate) at: Tick,
-    /// The start time that its queue assigns to it.
+    /// The start time that a queue assigns to the call.
     pub(crate) turn: Tick,
-    /// The earliest time at which it may run: its turn or later.
+    /// The earliest time at which the call may run: its turn or later.
     pub(crate) from: Tick,
     /// The exclusive upper bound of the wait for a loan; a wait for a turn is not limited by it.
     pub(crate) for_loan: Duration,
     pub(crate) weight: u32,
 }
 
-/// The answer for a call that finds no tokens. If no other call comes, there are none before
-/// `until`; `None` means that there never are any.
+/// The answer for a call that finds no tokens. If no other call comes, none are available before
+/// `until`; `None` means that they never will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nothing {
     pub(crate) until: Option<Tick>,
 }
 
-/// When quotas that are full at some moment have room again, as bucket numbers.
+/// The buckets at which the quotas that are full at the time of a visit have room again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rooms {
-    /// The earliest bucket among quotas that lend.
+    /// The earliest such bucket among quotas that lend.
     first: Option<u64>,
-    /// The latest bucket among quotas that lend.
+    /// The latest such bucket among quotas that lend.
     last: u64,
-    /// The latest bucket among quotas that do not lend.
+    /// The latest such bucket among quotas that do not lend.
     strict: u64,
 }
 
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// Returns the earliest time at which the call of `visit` may run. It takes tokens when it
-    /// comes, or holds some for a bucket to come.
+    /// Returns the earliest time at which the call of `visit` may run, with tokens that it takes on
+    /// arrival or holds for a later bucket.
     pub(crate) fn foresee(
         &self,
         now: Tick,
@@ -77,7 +76,7 @@ impl LeapArray {
         }
     }
 
-    /// The next time after `at` at which a quota that is full at `at` has room again.
+    /// Returns the next time after `at` at which a quota that is full now has room again.
     pub(crate) fn next_room(
         &self,
         now: Tick,
@@ -98,8 +97,8 @@ impl LeapArray {
         next
     }
 
-    /// The answer of [`foresee`](Self::foresee) as of `stand`, the head and its bucket; `None` if a
-    /// checkpoint is missing.
+    /// Returns the answer of [`foresee`](Self::foresee) as of the head and its bucket in `stand`;
+    /// `None` if a checkpoint is missing.
     fn find_later(
         &self,
         stand: (HeadWord, u64),
@@ -120,7 +119,7 @@ impl LeapArray {
         }
         let until_turn = (visit.turn - visit.at).saturating_add(Duration::from_nanos(1));
         let patience = visit.for_loan.max(until_turn);
-        // Finds the bucket however late it begins: patience is checked below.
+        // The search ignores patience, which is checked below.
         let wish = Wish {
             now: visit.at,
             from: visit.from,
@@ -147,8 +146,9 @@ impl LeapArray {
         Some(Err(Nothing { until: Some(until) }))
     }
 
-    /// When the quotas that are full in bucket `seen` have room again. The inner `None` means that
-    /// one of them never has, the outer one that a checkpoint is missing.
+    /// Returns when the quotas that are full in bucket `seen` have room again. The inner `None`
+    /// means that one of these quotas never has room; the outer `None` means that a checkpoint is
+    /// missing.
     fn rooms(
         &self,
         (head, bucket): (HeadWord, u64),

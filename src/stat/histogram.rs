@@ -17,26 +17,26 @@ use super::counters::MAX_RT;
 use crate::base::invalid::InvalidSetting;
 use crate::base::sync::{AtomicU64, Ordering, words};
 
-/// The most edges that a histogram can have: each resource has up to two counters for each edge.
+/// The maximum number of edges of a histogram. Each resource has up to two counters for each edge.
 const MOST_EDGES: usize = 32;
-/// How many bit lengths a time up to the longest edge can have, in µs: 0 to 26.
+/// The number of bit lengths that a time in µs can have, up to the longest edge: 0 to 26.
 const LENGTHS: usize = 27;
 const _: () = assert!(MAX_RT.as_micros() < 1 << (LENGTHS - 1));
 
 /// The upper bounds of the ranges of a histogram.
 ///
 /// A time belongs to the first edge that is not shorter than it. Times longer than the last edge
-/// have a range of their own.
+/// have a separate range.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Edges {
     /// In µs, ascending.
     us: Box<[u32]>,
-    /// By the bit length of a time in µs: the first edge that is not shorter than the shortest such
-    /// time.
+    /// Indexed by the bit length of a time in µs: the index of the first edge that is not shorter
+    /// than the shortest time of this bit length.
     first: [u8; LENGTHS],
 }
 
-/// A histogram of durations: how many of them lie in each range.
+/// A histogram of durations: the number of durations in each range.
 ///
 /// # Examples
 ///
@@ -85,8 +85,8 @@ type Cells = Box<[AtomicU64]>;
 // === impl Edges ===
 
 impl Edges {
-    /// Creates edges: up to 32, ascending, each of whole microseconds between 1 µs and 60 s. The
-    /// error names the first edge that breaks this.
+    /// Creates up to 32 edges, which must ascend and be whole microseconds between 1 µs and 60 s.
+    /// The error names the first edge that is not allowed.
     pub(crate) fn new(edges: impl IntoIterator<Item = Duration>) -> Result<Self, InvalidSetting> {
         // One more than is allowed is enough to detect that there are too many.
         let edges: Vec<_> = edges.into_iter().take(MOST_EDGES + 1).collect();
@@ -173,8 +173,8 @@ impl fmt::Debug for Edges {
 // === impl Histogram ===
 
 impl Histogram {
-    /// Iterates over the edges, each with the number of durations that were not longer. The last
-    /// item is `None` with the number of all durations.
+    /// Iterates over the edges, each with the number of durations that are at most as long. The
+    /// last item is `None` with the number of all durations.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
         let edges = self.edges.iter().map(Some).chain([None]);
         edges.zip(self.counts.iter().scan(0_u64, |sum, count| {
@@ -225,7 +225,7 @@ impl Times {
         waits[self.edges.place(us)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The run times and the waiting times of calls: each cell is read once.
+    /// Reads the histograms of response times and of waiting times. Each cell is read once.
     pub(super) fn read(&self) -> [Histogram; 2] {
         let waits = self.waits.get().map_or(&[][..], |waits| waits);
         [self.read_cells(&self.rt), self.read_cells(waits)]

@@ -3,8 +3,8 @@
 //! # The structure
 //!
 //! Time is cut into buckets of one length; bucket number `b` is `[b × len, (b + 1) × len)`. The
-//! array keeps **one** counter of everything that it ever granted and remembers, for the last
-//! buckets, the value of that counter when the bucket opened (its *checkpoint*; in code, a *cut*):
+//! array keeps **one** counter of everything that it ever granted. For each of the last buckets, it
+//! remembers the value of that counter when the bucket opened (its *checkpoint*; in code, a *cut*):
 //!
 //! ```text
 //! head   [ granted | newest bucket | frozen | sealed ]          one word, one CAS decides
@@ -27,11 +27,11 @@
 //! *publish* the checkpoint of the new bucket, move the head. Each step is one compare-and-swap
 //! that succeeds once, so a caller that sleeps between two steps delays no other.
 //!
-//! After an idle time, if no tokens are held for it, the head *steps over* the buckets in between:
-//! it stays sealed and only their checkpoints are published, so that the loan cells, which no
-//! thread can write meanwhile, are sealed twice and not once for each bucket. If that time is
-//! longer than the ring, the head jumps first, and steps over the last buckets, so that no outdated
-//! checkpoint is left in the ring.
+//! After an idle time, if no tokens are held for the buckets in between, the head *steps over*
+//! them: it stays sealed, and only their checkpoints are published. No thread can write the loan
+//! cells meanwhile, so they are sealed twice and not once for each bucket. If the idle time is
+//! longer than the ring, the head jumps first and then steps over the last buckets, so that no
+//! outdated checkpoint is left in the ring.
 //!
 //! # Why it is exact
 //!
@@ -40,18 +40,19 @@
 //! all times:
 //!
 //! * A take is the compare-and-swap on the head. It confirms at once the count *and* the bucket
-//!   that were judged; checkpoints never change. There is no gap between the check and the count,
-//!   and a late writer's swap fails.
+//!   that were judged; checkpoints never change. So there is no gap between the check and the
+//!   count, and the swap of a thread that judged an older head fails.
 //! * A [loan](super::occupy) for bucket `f` adds its tokens to `granted` at once, under the
-//!   condition `granted ≤ B(f)`, but they are not yet taken. When a bucket opens, tokens held for
-//!   it or for later ones move along: its checkpoint is `granted − held`. So they count as used
-//!   from the moment of the promise on, in the newest bucket, and are taken when `f` opens.
-//! * Consider the youngest grant that is taken by now. It was granted because `granted ≤ B(b)`, for
-//!   a bucket `b` that is not after the newest one. Everything taken by now was granted before it,
-//!   hence counted in that `granted`; and `B` never falls. So `R ≤ B(newest)`.
+//!   condition `granted ≤ B(f)`, but they are not yet taken. When a bucket opens, its checkpoint is
+//!   `granted − held`, where `held` are the tokens held for it and for later buckets. So held
+//!   tokens always count as used in the newest bucket, from the loan on, and are taken when `f`
+//!   opens.
+//! * Consider the latest grant whose tokens are taken by now. It was made because `granted ≤ B(b)`,
+//!   for a bucket `b` that is not after the newest one. Every other token taken by now was granted
+//!   earlier and is counted in this `granted`. `B` never falls, so `R ≤ B(newest)`.
 //!
-//! (A loan whose whole window lies in the future is confirmed by looking twice;
-//! see [`occupy`](super::occupy).)
+//! (A loan whose whole window lies in the future needs a second check of the held tokens; see
+//! [`occupy`](super::occupy).)
 //!
 //! A loan whose bucket closes before its cell is written fails, and its tokens stay spent, which
 //! errs on the side of refusing. A refund that comes after its bucket has closed fails too, with
@@ -63,10 +64,10 @@
 //!
 //! # Orderings
 //!
-//! Every word carries its own stamp, and a value is believed only together with it, so safety does
-//! not depend on the order in which words become visible. Acquire and release make sure that a
-//! thread that sees a head also sees the checkpoints that were published before it, and so makes
-//! progress.
+//! Every word contains a stamp of its bucket, and a value is used only if the stamp matches. So
+//! safety does not depend on the order in which words become visible. Acquire and release make sure
+//! that a thread that sees a head also sees the checkpoints that were published before it, and so
+//! makes progress.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -80,22 +81,22 @@ use crate::clock::{Tick, nanos};
 
 /// The shortest bucket: 1 ms.
 pub(super) const MIN_BUCKET_NS: u64 = 1_000_000;
-/// The most buckets of one array: its checkpoints take 1 MiB then.
+/// The maximum number of buckets of one array. Its checkpoints then take up to 1 MiB.
 pub(super) const MAX_BUCKETS: u32 = 1 << 16;
-/// The most buckets ahead that a call may wait for. A loan reads the cells of all of them, into
-/// sums on the stack.
+/// The maximum number of buckets ahead for which a call can wait. A loan reads the cells of all
+/// these buckets into sums on the stack.
 pub(crate) const MOST_AHEAD: u64 = 512;
-/// The checkpoints and loan cells of a window of two buckets, which fit into one cache line with
-/// the head.
+/// The number of checkpoints of a window of two buckets. With the head and `SMALL_LOANS` loan cells
+/// they fit into one cache line.
 const SMALL_CUTS: usize = 4;
 const SMALL_LOANS: usize = 2;
 
 /// A lock-free sliding window: a ring of aligned buckets with exact counts and
 /// exact, all-or-nothing admission.
 ///
-/// It is Sentinel's structure of this name, made exact: counts are never lost, reset or put
-/// into another bucket, and under any interleaving of threads no bucket-aligned window ever
-/// holds more than its limit.
+/// It is an exact version of the structure of this name in Alibaba Sentinel: counts are never lost,
+/// reset or put into another bucket. Under any interleaving of threads, no bucket-aligned window
+/// ever holds more than its limit.
 ///
 /// Every method takes the present time as a [`Tick`] and divides it by the bucket length; all calls
 /// on one array must use one clock. A reading that is behind the newest bucket counts in the newest
@@ -105,7 +106,7 @@ const SMALL_LOANS: usize = 2;
 ///
 /// # Examples
 ///
-/// The four cases of finding a bucket, with five buckets of 200 ms:
+/// How a bucket is found for a time, with five buckets of 200 ms:
 ///
 /// ```
 /// use std::time::Duration;
@@ -165,10 +166,10 @@ const SMALL_LOANS: usize = 2;
 ///
 /// * For any number of threads and any interleaving: a window that ends at the end of a
 ///   bucket never holds more than its limit (`stat::models`, `stat::tests::stress`).
-/// * An interval of the window's length that does *not* end at the end of a bucket may hold
-///   up to twice the limit: with `n` buckets, `2 × limit` within `(n − 1) / n` of the
-///   interval. More buckets spread these tokens further apart. That costs nothing, except
-///   that the first caller after an idle time writes three words for each bucket that has
+/// * An interval of the window's length that does *not* end at the end of a bucket may hold up to
+///   twice the limit: with `n` buckets, `2 × limit` can pass within little more than `(n − 1) / n`
+///   of the interval. More buckets spread these tokens further apart. They cost a call nothing,
+///   except the first one after an idle time: it writes three words for each bucket that has
 ///   passed, for at most one ring of buckets, or one ring for each 2²⁸ buckets. A
 ///   [strict](crate::FlowRule::strict) rule excludes this case.
 /// * Counts are kept modulo 2³²: one window must stay below 2³¹ tokens. No loan is made that would
@@ -182,7 +183,7 @@ const SMALL_LOANS: usize = 2;
 #[derive(Debug)]
 pub struct LeapArray {
     pub(super) words: Words,
-    /// Rings that do not fit into `words`: first the checkpoints, then the loans.
+    /// The checkpoints and then the loan cells, if they do not fit into `words`.
     more: Option<Box<[AtomicU64]>>,
     pub(super) bucket_ns: u64,
     buckets: NonZeroU32,
@@ -205,7 +206,7 @@ pub(super) struct Words {
 /// Why an array gives no tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// The quota with this index is full. The engine replaces the index by that of the
+    /// The quota with this index is full. The engine replaces the index with that of the
     /// [rule](Self::by).
     Full(u32),
     /// A reload has replaced this array.
@@ -217,7 +218,7 @@ pub(crate) enum Denied {
 pub(crate) struct Taken {
     /// The bucket in which they count.
     pub(crate) bucket: u64,
-    /// All tokens that the array had granted, these included, wrapping.
+    /// All tokens that the array has granted so far, including these, modulo 2³².
     pub(crate) granted: u32,
 }
 
@@ -227,11 +228,11 @@ pub(crate) struct Taken {
 pub(crate) struct Reloaded;
 
 impl Denied {
-    /// Names the rule whose quota is full; quota `i` belongs to `rules[i]`.
+    /// Replaces the index of the quota with that of its rule: quota `i` belongs to `rules[i]`.
     #[cold]
     pub(crate) fn by(self, rules: &[u32]) -> Self {
         match self {
-            // A call without rules can also find no bucket to wait for; it names 0.
+            // A call without rules can also find no bucket to wait for; its error has index 0.
             Self::Full(quota) => Self::Full(rules.get(quota as usize).copied().unwrap_or_default()),
             Self::Reloaded => Self::Reloaded,
         }
@@ -268,8 +269,8 @@ impl Words {
     }
 }
 
-/// The initial checkpoint in slot `place` of `len`, in an array whose first bucket is `newest`:
-/// that of the youngest bucket that falls into this slot.
+/// Returns the initial checkpoint in slot `place` of `len`, in an array whose first bucket is
+/// `newest`. It belongs to the last bucket up to `newest` that falls into this slot.
 fn first_cut(place: usize, len: usize, newest: u64) -> u64 {
     let back = newest.wrapping_sub(place as u64) & (len as u64 - 1);
     Checkpoint::new(0, newest.wrapping_sub(back), back == 0).0
@@ -297,7 +298,7 @@ impl LeapArray {
     /// Creates an empty array whose first bucket is that of `now`.
     pub(crate) fn with_grid(grid: Grid, now: Tick) -> Self {
         let newest = now.as_nanos() / grid.bucket_ns;
-        // One slot more for the bucket before the window, and one for the bucket that is being
+        // Two more slots: for the bucket before the window, and for the bucket that is being
         // opened.
         let cuts = (grid.buckets as usize + 2)
             .next_power_of_two()
@@ -387,8 +388,8 @@ impl LeapArray {
         self.quota_in(interval, u32::try_from(buckets).unwrap_or(u32::MAX), limit)
     }
 
-    /// Creates a limit with buckets of its own: at most `limit` tokens in `interval`, which
-    /// is divided into `buckets` parts, each made of whole buckets of the array.
+    /// Creates a limit with coarser buckets than the array: at most `limit` tokens in `interval`,
+    /// which is divided into `buckets` parts. Each part consists of whole buckets of the array.
     ///
     /// # Errors
     ///
@@ -419,7 +420,7 @@ impl LeapArray {
         ))
     }
 
-    /// Adds `weight` without checking any quota, to count tokens that are spent already.
+    /// Adds `weight` without checking any quota, to count tokens that have been spent already.
     ///
     /// Costs one atomic addition. An addition that coincides with the closing of a bucket
     /// counts in that bucket or in the next one.
@@ -430,8 +431,8 @@ impl LeapArray {
 
     /// Takes `weight` tokens if every quota has room for them, and none otherwise.
     ///
-    /// Costs one load per quota and one compare-and-swap; a refusal takes nothing, and looks for
-    /// the time at which there is room. `weight` = 0 passes while no quota is exceeded, and counts
+    /// Costs one load per quota and one compare-and-swap. A refusal takes nothing, and computes the
+    /// time at which there is room. `weight` = 0 passes while no quota is exceeded, and counts
     /// nothing.
     ///
     /// # Errors
@@ -440,8 +441,8 @@ impl LeapArray {
     ///
     /// # Panics
     ///
-    /// Panics if a quota looks back further than this array does: such a quota was made by another
-    /// array.
+    /// Panics if a quota spans more buckets than this array keeps, because another array created
+    /// it.
     #[inline]
     pub fn try_acquire(&self, now: Tick, weight: u32, quotas: &[Quota]) -> Result<(), Refusal> {
         match self.acquire(now, weight, quotas) {
@@ -452,7 +453,7 @@ impl LeapArray {
         }
     }
 
-    /// Panics if a quota looks back further than this array does.
+    /// Panics if a quota spans more buckets than this array keeps.
     pub(super) fn check(&self, quotas: &[Quota]) {
         let reach = self.reach();
         for quota in quotas {
@@ -464,7 +465,7 @@ impl LeapArray {
         }
     }
 
-    /// How far back a quota may look.
+    /// The maximum number of buckets that a quota on this array can span.
     pub(crate) const fn reach(&self) -> u32 {
         self.cut_mask
     }
@@ -476,13 +477,15 @@ impl LeapArray {
         self.load_head().is_frozen()
     }
 
-    /// The head. Acquire: a thread that sees a head sees the checkpoints published before it.
+    /// Loads the head. Acquire: a thread that sees a head also sees the checkpoints published
+    /// before it.
     #[inline]
     pub(super) fn load_head(&self) -> HeadWord {
         HeadWord(self.words.head.load(Ordering::Acquire))
     }
 
-    /// Replaces the head, unless it has changed since `from` was read. Returns whether it did.
+    /// Replaces the head with `to`, unless it has changed since `from` was read. Returns whether it
+    /// was replaced.
     #[inline]
     pub(super) fn swap_head(&self, from: HeadWord, to: HeadWord) -> bool {
         if planted(Bug::BlindTake) && from.is_open() && to.is_open() {
@@ -491,8 +494,8 @@ impl LeapArray {
             return true;
         }
         let (from, to) = (from.0, to.0);
-        // The acquire pairs with the release of the thread that opened the bucket; the release with
-        // the loads of `load_head`.
+        // The acquire pairs with the release of the thread that opened the bucket. The release
+        // pairs with the loads in `load_head`.
         let swapped =
             (self.words.head).compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
         swapped.is_ok()
@@ -500,9 +503,8 @@ impl LeapArray {
 
     /// The full number of the bucket of `head`.
     ///
-    /// Invariant: before the head moves on from a bucket, `newest` is at least
-    /// that bucket. So it is never more than one move behind, and the distance
-    /// of the stamps tells the rest.
+    /// Invariant: before the head leaves a bucket, `newest` is at least that bucket. So `newest` is
+    /// at most one move behind, and the distance of the stamps gives the difference.
     pub(super) fn number(&self, head: HeadWord) -> u64 {
         let newest = self.words.newest.load(Ordering::Acquire);
         let bucket = newest.wrapping_add_signed(distance(head.stamp(), stamp(newest)));
@@ -519,7 +521,7 @@ impl LeapArray {
         self.whole_cut(bucket).map(Checkpoint::value)
     }
 
-    /// As [`cut`](Self::cut), with the flags of the checkpoint.
+    /// Like [`cut`](Self::cut), but returns the checkpoint with its flags.
     #[inline]
     pub(super) fn whole_cut(&self, bucket: u64) -> Option<Checkpoint> {
         let cut = Checkpoint(self.cut_cell(bucket).load(Ordering::Acquire));
@@ -534,7 +536,7 @@ impl LeapArray {
         }
     }
 
-    /// The cell of the tokens held for `bucket`, or for any other bucket that falls into its slot.
+    /// Returns the cell of the tokens held for `bucket`. Other buckets share this cell.
     pub(super) fn loan_cell(&self, bucket: u64) -> &AtomicU64 {
         let place = (bucket as u32 & self.loan_mask) as usize;
         match &self.more {
@@ -543,7 +545,7 @@ impl LeapArray {
         }
     }
 
-    /// The buckets that lie ahead of `bucket`, the nearest one first, with their loan cells.
+    /// Iterates over the buckets ahead of `bucket`, nearest first, with their loan cells.
     pub(super) fn loan_cells(
         &self,
         bucket: u64,

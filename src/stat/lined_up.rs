@@ -1,7 +1,7 @@
-//! A flag that says whether a reload has to look for calls that wait in line for a slot.
+//! A flag that tells a reload whether calls may wait in line for a concurrency slot.
 //!
-//! A call that lines up under older rules waits for a slot of their limit. So once new rules are in
-//! force, either the reload moves the call to the new limit, or the call moves itself:
+//! A call that lines up under older rules waits for a slot under their limit. So once new rules are
+//! in force, either the reload moves the call to the new limit, or the call moves itself:
 //!
 //! ```text
 //! call                             reload
@@ -10,8 +10,8 @@
 //! reads the version                looks at each line, if so
 //! ```
 //!
-//! One of the two swaps is the later one, and sees all that came before the other. So either
-//! the reload finds the line, or the call finds the version.
+//! The later one of the two swaps sees everything that was written before the earlier one. So
+//! either the reload finds the call in its line, or the call finds the new version.
 
 use crate::base::sync::{AtomicBool, Bug, Ordering, planted};
 

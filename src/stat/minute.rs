@@ -1,4 +1,4 @@
-//! The first second for which a node has checkpoints, from which readers get its last minute.
+//! The first second for which a node has checkpoints. Readers of the last minute start there.
 //!
 //! Most nodes keep the checkpoints of seconds from their creation on, or never. A node can also
 //! begin later, for example when a reload brings a rule for a resource that has been called before:
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! The thread that opens a second checks, by an atomic read-modify-write, whether it must take the
-//! checkpoint. So a thread that begins to keep seconds after this check sees the head at least
-//! where it was before the check. The last second that is opened without a checkpoint is then at
-//! most the next one. All seconds after that have theirs.
+//! checkpoint. A thread that begins to keep seconds after this check sees the head at least where
+//! the first thread read it. So at most one more second is opened without a checkpoint, and the
+//! second after it is the first with one.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
@@ -21,7 +21,7 @@ use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 const LATE: u64 = 1 << 63;
 /// No seconds are kept.
 const OFF: u64 = u64::MAX;
-/// A thread is in `begin`: seconds are kept, but the first one is not known yet.
+/// A thread is in `begin`: seconds are kept, but the first second is not known yet.
 const BEGINNING: u64 = OFF - 1;
 
 /// The second in which the node was created; or, with `LATE`, the first second with a checkpoint;
@@ -35,9 +35,10 @@ impl Minute {
         Self(AtomicU64::new(if is_kept { born } else { OFF }))
     }
 
-    /// Begins to keep seconds, unless the node keeps them already; `second` returns the newest one.
+    /// Begins to keep seconds, unless the node keeps them already. `second` returns the newest
+    /// second.
     pub(super) fn begin(&self, second: impl FnOnce() -> u64) {
-        // Acquire: pairs with the read-modify-write in `needs_cut` of a thread that checked
+        // Acquire: pairs with the read-modify-write in `needs_cut` of a thread whose check came
         // earlier.
         let begun = self
             .0
@@ -49,8 +50,8 @@ impl Minute {
         }
     }
 
-    /// Returns whether the checkpoint of a second that is to be opened must be taken. Call it after
-    /// the head is read and before the head is moved.
+    /// Returns whether a thread that opens a second must take its checkpoint. To be called after
+    /// the head is read and before it is moved.
     pub(super) fn needs_cut(&self) -> bool {
         if self.0.load(Ordering::Relaxed) != OFF {
             return true;
@@ -64,8 +65,8 @@ impl Minute {
         self.0.load(Ordering::Relaxed) != OFF
     }
 
-    /// The first second with a checkpoint: 0 if the node had no earlier events; `None` if no
-    /// seconds are kept.
+    /// The first second with a checkpoint. It is 0 if seconds have been kept from the start,
+    /// `u64::MAX` if it is not known yet, and `None` if no seconds are kept.
     pub(super) fn first(&self) -> Option<u64> {
         match self.0.load(Ordering::Acquire) {
             OFF => None,
@@ -75,15 +76,15 @@ impl Minute {
         }
     }
 
-    /// The second in which the node was created, if it has kept seconds ever since.
+    /// The second in which the node was created, if it has kept seconds since then.
     pub(super) fn born(&self) -> Option<u64> {
         let found = self.0.load(Ordering::Relaxed);
         (found & LATE == 0).then_some(found)
     }
 }
 
-/// The count of the newest second in which something was counted: `[ second:35 | count:29 ]`. The
-/// count saturates.
+/// A counter of one second, the newest in which anything was counted: `[ second:35 | count:29 ]`.
+/// The count saturates.
 #[derive(Debug, Default)]
 pub(super) struct ThisSecond(AtomicU64);
 
@@ -136,7 +137,7 @@ pub(super) mod models {
     }
 
     impl Kept {
-        /// Counts an event in `second`, which is opened first if need be.
+        /// Counts an event in `second`, after opening that second if necessary.
         fn event(&self, second: u64) {
             while self.head.step() < second {
                 self.head.advance(self.head.step(), |next, stands| {

@@ -16,14 +16,13 @@
 //!
 //! Buckets begin at multiples of their length from [`Tick::ZERO`](crate::clock::Tick::ZERO). The
 //! clocks of the operating system, [`MonotonicClock`](crate::clock::MonotonicClock) and
-//! `QuantaClock`, start at a midnight of UTC. So with either of them an interval of one bucket that
-//! divides a day begins at the same time of day as the interval of a shared rule on the store: a
-//! day at midnight, an hour at the full hour, a week on Thursday, the first day of 1970. With the
-//! default of two buckets, the window of a day slides at midnight and at noon. Windows know neither
-//! time zones nor months; a [`KeyedRule`](crate::KeyedRule::per_calendar_month) can count by them.
-//! The calendar is read when the program starts: corrections of the wall time later, and sleep of
-//! the machine, move the windows against it. With a clock of your own, windows count from its
-//! `ZERO`.
+//! `QuantaClock`, start at a midnight of UTC. So with these clocks a window of one bucket begins at
+//! the same time as the interval of a shared rule on the store: a day at midnight, an hour at the
+//! full hour, a week on Thursday, because 1 January 1970 was one. With the default of two buckets,
+//! the window of a day slides at midnight and at noon. Windows ignore time zones and months; a
+//! [`KeyedRule`](crate::KeyedRule::per_calendar_month) can count by them. The wall time is read
+//! only when the program starts: later corrections of the wall time, and sleep of the machine,
+//! shift the windows against the calendar. With a custom clock, windows count from its `ZERO`.
 //!
 //! # Examples
 //!

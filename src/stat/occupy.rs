@@ -1,4 +1,4 @@
-//! Loans: tokens of a future bucket, promised now to a call that will wait.
+//! Loans: tokens of a future bucket that are held for a call until the bucket opens.
 //!
 //! A prioritized call that finds its window full can borrow from a coming bucket `f`, by which
 //! enough tokens will have left the window:
@@ -16,27 +16,27 @@
 //!
 //! `weight` tokens may be held for bucket `f` if, for every quota,
 //!
-//! * it has room for them now, or
+//! * the quota has room for them now, or
 //! * `granted + weight ≤ cut(start(f)) + limit`: the used tokens, all held ones, and this loan fit
-//!   into the window that ends with `f`. The buckets that leave the window until then are closed,
-//!   so their tokens cannot change any more.
+//!   into the window that ends with `f`. The buckets that leave the window by then are closed, so
+//!   their counts cannot change any more.
 //! * and, if the window of `f` lies wholly in the future, the tokens held in it fit as well.
 //!
 //! The compare-and-swap on the head confirms the first two conditions. It cannot confirm the third,
 //! because another loan may be charged already and not yet placed. So every borrower, once its loan
-//! is placed, checks all windows to come that contain its bucket, and takes the loan back if one of
+//! is placed, checks all coming windows that contain its bucket, and cancels the loan if one of
 //! them holds too much. Of the borrowers in a window, the last one to check sees all loans.
 //!
-//! From the promise on, the tokens count as used, so no ordinary call can take promised tokens. A
-//! rule that has room is charged at once, so it never prevents a loan that another rule needs. The
-//! tokens move along with the newest bucket until `f` opens, and are taken there; the borrower then
-//! starts without touching the ring.
+//! From the loan on, held tokens count as used, so no ordinary call can take them. A rule that has
+//! room is charged at once, so it never prevents a loan that another rule needs. Until `f` opens,
+//! held tokens count in the newest bucket; then they are taken in `f`, and the borrower starts
+//! without touching the ring.
 //!
 //! # Source
 //!
-//! `StatisticNode.tryOccupyNext` of Sentinel, which has the same condition. Sentinel reads and
-//! writes in two steps, and so can lend more than there is; here the compare-and-swap on the head
-//! confirms every value that was read.
+//! `StatisticNode.tryOccupyNext` of Alibaba Sentinel, which has the same condition. It reads and
+//! writes in two steps, and so can lend more tokens than there are. Here the compare-and-swap on
+//! the head confirms the values that were read.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl Loan {
         self.bucket
     }
 
-    /// The start of that bucket, from which on the call that borrowed may start.
+    /// The start of the bucket, at which the call that borrowed may start.
     pub(crate) const fn start(self) -> Tick {
         self.start
     }
@@ -90,12 +90,12 @@ pub(crate) struct Wish {
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// Cancels a loan and returns true. Returns false, and the tokens stay spent, if it came too
-    /// late: the bucket of the loan has opened and closed again, or the newest bucket closed at
-    /// this very moment. Also returns false if fewer tokens are held for its bucket.
+    /// Cancels a loan and returns true. Returns false, and the tokens stay spent, if the
+    /// cancellation is too late: the bucket of the loan has opened and closed again, or the newest
+    /// bucket is closing at the same time. Also returns false if the bucket of the loan holds fewer
+    /// tokens than the loan.
     ///
-    /// Cancel only a loan of this array, and only once: a loan cannot be distinguished from others
-    /// of the same bucket.
+    /// Cancel only a loan of this array, and only once: the loans of a bucket cannot be told apart.
     pub(crate) fn cancel(&self, now: Tick, loan: Loan) -> bool {
         self.cancel_at(self.bucket_number(now), loan)
     }
@@ -113,8 +113,8 @@ impl LeapArray {
         }
     }
 
-    /// Makes the earliest loan that fulfils `wish`. Tokens that were charged for a failed attempt
-    /// and could not be refunded are added to `spent`.
+    /// Makes the loan for the earliest bucket that suits `wish`. Tokens that were charged in a
+    /// failed attempt and could not be refunded are added to `spent`.
     pub(crate) fn borrow_for(
         &self,
         wish: Wish,
@@ -130,8 +130,8 @@ impl LeapArray {
                     continue;
                 }
             };
-            // The head comes first: its swap confirms the verdict, and from then on the tokens are
-            // charged in any case. The cell follows.
+            // The head is changed before the cell. Its swap confirms the verdict and charges the
+            // tokens.
             if !self.swap_head(head, head.plus(wish.weight)) {
                 continue;
             }
@@ -158,9 +158,9 @@ impl LeapArray {
         }
     }
 
-    /// The earliest bucket that every quota agrees to while `head` stands, for a call that comes in
-    /// bucket `seen`. This is `bucket`, the newest one, or a later one if no other call comes until
-    /// then. `None` if a checkpoint is missing, because the head is in the middle of a jump.
+    /// Returns the earliest bucket to which every quota agrees as of `head`, for a call that comes
+    /// in bucket `seen`: the newest one, `bucket`, or a later one if no other call comes before.
+    /// Returns `None` if a checkpoint is missing, because the head is in the middle of a jump.
     pub(super) fn earliest(
         &self,
         (head, bucket): (HeadWord, u64),
@@ -170,7 +170,7 @@ impl LeapArray {
     ) -> Option<Result<Offer, Denied>> {
         let from = self.bucket_number(wish.from);
         let last = wish.now.as_nanos().saturating_add(nanos(wish.patience));
-        // The first bucket that begins too late.
+        // The first bucket that begins too late for the call's patience.
         let to = last.div_ceil(self.grid().bucket_ns);
         let mut looked = Looked {
             array: self,
@@ -204,8 +204,8 @@ impl LeapArray {
         Some(Err(Denied::Full(full)))
     }
 
-    /// Adds `weight` to the cell of `offer.bucket` as of `bucket`, unless that
-    /// bucket has closed or the cell would hold too much.
+    /// Adds `weight` to the cell of `offer.bucket` and returns true. Returns false if `bucket`, the
+    /// newest one, has closed, or if the cell would hold too much.
     fn hold(&self, bucket: u64, offer: Offer, weight: u32) -> bool {
         let cell = self.loan_cell(offer.bucket);
         loop {
@@ -221,14 +221,14 @@ impl LeapArray {
         }
     }
 
-    /// Returns whether all windows that contain `target` and lay in the future when the loan was
-    /// judged, at `judged`, keep their limits now that the loan is placed.
+    /// Returns whether a loan for `target` that has been placed keeps the limits of all windows
+    /// that contain `target` and lay in the future at bucket `judged`, when the loan was judged.
     fn still_fits(&self, judged: u64, target: u64, quotas: &[Quota]) -> bool {
         if quotas.is_empty() {
             return true;
         }
-        // Pairs with the same fence of every other borrower: of two that have
-        // placed their loans, at least one sees the other's.
+        // Pairs with this fence in other borrowers: of two borrowers that have placed their loans,
+        // at least one sees both loans.
         fence(Ordering::SeqCst);
         loop {
             let Ok((head, bucket)) = self.present(judged) else {
@@ -241,28 +241,28 @@ impl LeapArray {
                         let used = if start.wrapping_sub(bucket) as i64 > 0 {
                             Some(held.between(start, start + u64::from(quota.span())))
                         } else {
-                            // The window has begun meanwhile, so all of its tokens count.
+                            // The window has begun meanwhile, so taken tokens count as well.
                             self.used(head, start)
                         };
                         used.is_some_and(|used| used <= quota.limit())
                     })
                 });
-            // The cells that were read are those of this bucket only if the head is still there.
+            // The cells that were read are valid only if the head is still at this bucket.
             if self.load_head().is_open_at(head.stamp()) {
                 return fits;
             }
         }
     }
 
-    /// As [`cancel`](Self::cancel), at bucket `now`.
+    /// Like [`cancel`](Self::cancel), where `now` is a bucket number.
     pub(crate) fn cancel_at(&self, now: u64, loan: Loan) -> bool {
         loop {
             let Ok((_, bucket)) = self.present(now) else {
                 return false;
             };
             if bucket >= loan.bucket {
-                // The bucket of the loan has opened: its tokens are taken, and can be refunded
-                // while it is the newest one.
+                // The bucket of the loan has opened and its tokens are taken. They can be refunded
+                // while this bucket is the newest.
                 return self.refund_at(loan.bucket, loan.weight);
             }
             if planted(Bug::CancelBackwards) {
@@ -271,15 +271,15 @@ impl LeapArray {
             let cell = self.loan_cell(loan.bucket);
             let found = LoanCell(cell.load(Ordering::Acquire));
             let Some(count) = self.open_count(found, bucket, loan.bucket) else {
-                // A newer bucket is being opened: help with that, and try again.
+                // A newer bucket is being opened. `present` helps with that in the next round.
                 continue;
             };
             let Some(rest) = count.checked_sub(loan.weight) else {
                 // The loan has been cancelled already, or belongs to another array.
                 return false;
             };
-            // The cell comes before the head: in between, the tokens count as taken, which errs on
-            // the side of refusing.
+            // The cell is changed before the head. In between, the tokens count as taken, which
+            // errs on the side of refusing.
             if swap(cell, found.0, LoanCell::open(rest, bucket).0) {
                 return planted(Bug::CancelBackwards) || self.refund_at(bucket, loan.weight);
             }
@@ -288,7 +288,8 @@ impl LeapArray {
 
     /// The first bucket for which tokens are held, after the newest one.
     pub(super) fn next_loan(&self) -> Option<u64> {
-        // Mostly no tokens are held at all, and the order of the cells does not matter.
+        // The common case: no tokens are held at all. For this check the order of the cells does
+        // not matter.
         let mut cells = (0..self.ahead()).map(|place| self.loan_cell(place));
         if cells.all(|cell| LoanCell(cell.load(Ordering::Acquire)).count() == 0) {
             return None;
@@ -306,7 +307,7 @@ impl LeapArray {
         all.fold(0, |held: u32, (_, count)| held.wrapping_add(count))
     }
 
-    /// The buckets ahead of `bucket`, the nearest one first, with the tokens held for them.
+    /// Iterates over the buckets ahead of `bucket`, nearest first, with the tokens held for each.
     /// Each cell is read once.
     pub(super) fn held_ahead(&self, bucket: u64) -> impl DoubleEndedIterator<Item = (u64, u32)> {
         self.loan_cells(bucket).map(move |(target, cell)| {
@@ -323,7 +324,7 @@ impl LeapArray {
 
     /// The tokens that `cell` holds for `target` while `bucket` is the newest one.
     pub(super) fn count_in(&self, cell: LoanCell, bucket: u64, target: u64) -> u32 {
-        // A count that was sealed as of the bucket before is carried on, unless it was held for
+        // A count that was sealed as of the previous bucket is still valid, unless it was held for
         // `bucket` itself.
         let is_previous = || cell.is_sealed() && cell.stamp() == stamp(bucket.wrapping_sub(1));
         let is_due = (target ^ bucket) & u64::from(self.loan_mask) == 0;
@@ -334,8 +335,8 @@ impl LeapArray {
         }
     }
 
-    /// The count of a cell that a thread is about to change while `bucket` is the newest one;
-    /// `None` if that bucket is closing or has closed.
+    /// Returns the count of a cell that this thread is about to change while `bucket` is the newest
+    /// one; `None` if that bucket is closing or has closed.
     fn open_count(&self, cell: LoanCell, bucket: u64, target: u64) -> Option<u32> {
         let is_open = if cell.stamp() == stamp(bucket) {
             !cell.is_sealed()
@@ -351,14 +352,14 @@ impl LeapArray {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) bucket: u64,
-    /// How many tokens the bucket may hold in all.
+    /// The maximum number of tokens that the bucket may hold, including this loan.
     most: u32,
     /// The index of the quota that sets `most`.
     quota: u32,
 }
 
-/// The ring as a call of `weight` that comes in bucket `seen` finds it. Its functions return `None`
-/// if a checkpoint is missing.
+/// A search for a loan, as of `head` at `bucket`, for a call of `weight` that comes in bucket
+/// `seen`. Its functions return `None` if a checkpoint is missing.
 struct Looked<'a> {
     array: &'a LeapArray,
     head: HeadWord,
@@ -366,7 +367,7 @@ struct Looked<'a> {
     /// The bucket in which the call comes.
     seen: u64,
     weight: u32,
-    /// Read on first use, and at most once.
+    /// The held tokens, read at most once, on first use.
     held: Option<HeldSums>,
 }
 
@@ -395,17 +396,18 @@ impl Looked<'_> {
             targets.remove(0..u64::MAX);
             return Some(());
         }
-        // Windows that have begun when the call comes contain all tokens granted since they began.
+        // Windows that have begun when the call comes also contain granted tokens. They have room
+        // from bucket `room` on.
         let to_come = quota.next_start(seen) + u64::from(quota.span() - quota.stride());
         targets.remove(0..room.min(to_come));
-        // In windows that begin after that, only held tokens count. A target is in each window that
-        // begins up to a window's length before it.
+        // In later windows only held tokens count. A target is in each window that begins up to a
+        // window's length before it.
         let (Some(first), Some(last)) = (targets.next(to_come), targets.last()) else {
             return Some(());
         };
         let held = self.held();
         let span = u64::from(quota.span());
-        // Full windows that overlap are removed together.
+        // Overlapping full windows are merged into one range.
         let mut full = first..first;
         for start in (quota.start(first)..=last).step_by(quota.stride() as usize) {
             if held.between(start, start + span) > most {
@@ -420,8 +422,8 @@ impl Looked<'_> {
         Some(())
     }
 
-    /// The offer for bucket `target`, for which every quota lends something: as much as the quota
-    /// that lends the least.
+    /// Returns the offer for bucket `target`, for which every quota lends tokens. The quota that
+    /// lends the fewest sets its maximum.
     fn offer(&mut self, target: u64, quotas: &[Quota]) -> Option<Offer> {
         let mut offer = Offer {
             bucket: target,
@@ -437,10 +439,11 @@ impl Looked<'_> {
         Some(offer)
     }
 
-    /// How many tokens in all `quota` lets bucket `target` hold, given that it lends some.
+    /// Returns the maximum number of tokens that `quota` lets bucket `target` hold, given that it
+    /// lends there.
     fn lends(&mut self, target: u64, quota: &Quota) -> Option<u32> {
-        // Only a quota that lends a part limits what a bucket holds. A call without tokens, or for
-        // which there is room, borrows no part.
+        // Only a quota that lends a part limits what a bucket holds. It does not limit a call of
+        // weight 0, nor a call for which it has room.
         let Lending::Part(part) = quota.lending() else {
             return Some(u32::MAX);
         };
@@ -453,18 +456,19 @@ impl Looked<'_> {
         let leaving = if start.wrapping_sub(self.seen) as i64 <= 0 {
             self.used(before)?.wrapping_sub(self.used(start)?)
         } else if before == start {
-            // Tokens leave the window only where one of the quota's own buckets begins, so a part
-            // is lent once for each own bucket.
+            // Tokens leave the window only where a bucket of the quota begins, which may span
+            // several array buckets. So a part is lent once for each quota bucket.
             0
         } else {
             quota.limit()
         };
-        // The product is rounded, and can fall short of the whole number that was meant: raise it
-        // by a few units in the last place.
+        // Rounding can make the product smaller than the whole number that it stands for, so it is
+        // raised by a few units in the last place.
         Some((f64::from(leaving) * part * (1.0 + 4.0 * f64::EPSILON)) as u32)
     }
 
-    /// The tokens granted from bucket `start` on.
+    /// The tokens used in a window that begins at bucket `start`: granted ones if it has begun,
+    /// else held ones.
     fn used(&mut self, start: u64) -> Option<u32> {
         if start.wrapping_sub(self.bucket) as i64 > 0 {
             return Some(self.held().between(start, u64::MAX));
@@ -498,9 +502,9 @@ pub(super) mod models {
     use crate::base::sync::Arc;
 
     /// The window is full at 9, and its token leaves it at 11. One borrower has charged the head
-    /// for 11 when another one is judged, which gets 12 for that reason, in the same window. Both
-    /// loans are placed, and the first borrower has found that they fit, when 11 opens concurrently
-    /// with the check of the second one.
+    /// for 11 when a second one is judged, which therefore gets 12, in the same window. The first
+    /// borrower places its loan and finds that it fits; then the second places its loan. Now 11
+    /// opens concurrently with the check by the second borrower, which must fail.
     pub(in crate::stat) fn look_during_a_roll(array: Arc<LeapArray>, quotas: [Quota; 1]) {
         let at = Tick::from_nanos;
         assert!(array.acquire_at(9, 1, &quotas).is_ok());

@@ -1,5 +1,5 @@
-//! The packed words of a [`LeapArray`](super::LeapArray): 64 bits each, so that
-//! one compare-and-swap decides.
+//! The packed words of a [`LeapArray`](super::LeapArray). Each has 64 bits, so that one
+//! compare-and-swap can change all its fields.
 //!
 //! ```text
 //! Head         [ granted:32 | stamp:30 | frozen:1 | sealed:1 ]
@@ -30,7 +30,7 @@ pub(super) const fn distance(a: u32, b: u32) -> i64 {
     ((a.wrapping_sub(b) << (32 - STAMP_BITS)) as i32 >> (32 - STAMP_BITS)) as i64
 }
 
-/// A word of its three fields: the upper half, the stamp of `bucket`, and two flags.
+/// Packs a word from the upper half, the stamp of `bucket`, and the two flag bits.
 const fn pack(high: u32, bucket: u64, flags: u64) -> u64 {
     (high as u64) << 32 | (stamp(bucket) as u64) << 2 | flags
 }
@@ -43,7 +43,7 @@ const fn stamp_of(word: u64) -> u32 {
     (word as u32) >> 2
 }
 
-/// A division that is not inlined: its callers rarely need it.
+/// A division in a function that is not inlined, to keep it out of the fast paths of its callers.
 #[cold]
 #[inline(never)]
 pub(super) const fn divide(number: u64, by: u64) -> u64 {
@@ -57,8 +57,8 @@ pub(super) const fn holds(number: u64, bucket_ns: u64, at: Tick) -> bool {
     at.as_nanos().wrapping_sub(start) < bucket_ns
 }
 
-/// The number of the bucket that `at` lies in. Nearly always that is the newest one, the `guess`:
-/// checking it costs a multiplication, where computing the number costs a division.
+/// Returns the number of the bucket that `at` lies in. `guess` should be the newest bucket, which
+/// is nearly always right: checking it costs a multiplication, and computing the number a division.
 #[inline]
 pub(crate) const fn bucket_of(at: Tick, bucket_ns: u64, guess: u64) -> u64 {
     if holds(guess, bucket_ns, at) {
@@ -93,12 +93,12 @@ impl HeadWord {
         stamp_of(self.0)
     }
 
-    /// Returns whether takers may take: neither sealed nor frozen.
+    /// Returns whether calls can take tokens: the word is neither sealed nor frozen.
     pub(super) const fn is_open(self) -> bool {
         self.0 & (SEALED | FROZEN) == 0
     }
 
-    /// Returns whether takers may take in the bucket with this stamp.
+    /// Returns whether calls can take tokens in the bucket with this stamp.
     pub(super) const fn is_open_at(self, stamp: u32) -> bool {
         self.0 as u32 == stamp << 2
     }
@@ -152,8 +152,8 @@ impl Checkpoint {
         stamp_of(self.0)
     }
 
-    /// Returns whether the bucket was opened by a caller whose clock was in it (or
-    /// late), and not just stepped over.
+    /// Returns whether the bucket was opened by a caller whose time lies in it or before it, and
+    /// not just stepped over.
     pub(super) const fn is_used(self) -> bool {
         self.0 & USED != 0
     }
@@ -194,7 +194,7 @@ pub(super) fn fits(granted: u32, cut: u32, weight: u32, limit: u32) -> bool {
     }
 }
 
-/// Replaces the word of `cell`, unless it has changed from `from`. Returns whether it did.
+/// Replaces the word of `cell` if it is still `from`. Returns whether it was replaced.
 #[inline]
 pub(super) fn swap(cell: &AtomicU64, from: u64, to: u64) -> bool {
     cell.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)

@@ -1,11 +1,11 @@
-//! A window rule in the form by which a [`LeapArray`](super::LeapArray) judges.
+//! A window rule, compiled for a [`LeapArray`](super::LeapArray).
 
 use std::num::NonZeroU32;
 
 use super::packed::divide;
 
-/// The most tokens that one window may hold, and the largest weight of one call: 2³¹ − 1. Counts
-/// are kept modulo 2³², so half of that range is always unambiguous.
+/// The maximum number of tokens in one window, and the maximum weight of one call: 2³¹ − 1. Counts
+/// are kept modulo 2³², so differences below half of that range are unambiguous.
 pub(crate) const MAX_TOKENS: u32 = (1 << 31) - 1;
 
 /// A limit on the tokens of one window of a [`LeapArray`](super::LeapArray).
@@ -93,12 +93,12 @@ impl Quota {
         self.lending
     }
 
-    /// The number of the window's own buckets.
+    /// The number of quota buckets in the window.
     pub(super) const fn buckets(&self) -> u32 {
         self.buckets.get()
     }
 
-    /// How many buckets of the array one own bucket spans.
+    /// The number of array buckets that one quota bucket spans.
     pub(super) const fn stride(&self) -> u32 {
         self.stride.get()
     }
@@ -122,7 +122,8 @@ impl Quota {
             .wrapping_mul(stride)
     }
 
-    /// The first bucket after `bucket` at which tokens leave the window.
+    /// The first array bucket after `bucket` at which a quota bucket begins, so that tokens leave
+    /// the window.
     pub(crate) const fn next_start(&self, bucket: u64) -> u64 {
         let stride = self.stride.get() as u64;
         (bucket / stride + 1) * stride
@@ -135,7 +136,7 @@ impl Quota {
         target: u64,
     ) -> impl Iterator<Item = u64> + use<> {
         let start = self.start(target);
-        // The first windows begin before bucket 0.
+        // The start of one of the first windows wraps below bucket 0.
         let start = if start > target { 0 } else { start };
         (self.next_start(bucket).max(start)..=target).step_by(self.stride.get() as usize)
     }

@@ -9,7 +9,7 @@ pub(super) struct RareCounters {
     /// The line in which calls wait for a slot.
     pub(super) line: Line,
     /// The refusals of full windows in a crowd, which the ordinary counters do not include. `None`
-    /// if the node had a line first: then its refusals never use stripes.
+    /// if these counters were created for a line; then the node never uses stripes.
     pub(super) by_crowd: Option<Stripes>,
 }
 

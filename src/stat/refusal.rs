@@ -1,11 +1,11 @@
-//! The refusal by a limiter: which of its limits refused, and until when.
+//! The error of a refused call: which limit refused it, and when there will be room.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// The error of refused tokens: a quota has too few left for the requested number.
+/// The error of a refused request for tokens: a quota has too few left.
 ///
 /// [`LeapArray::try_acquire`](super::LeapArray::try_acquire) and
 /// [`KeyedLimiter`](crate::keyed::KeyedLimiter) return it. A refusal takes nothing.
@@ -59,7 +59,7 @@ use crate::clock::Tick;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The index of the quota; within the engine, also of the circuit breaker.
+    /// The index of the quota; within the engine, this can also be the index of a circuit breaker.
     index: u32,
     now: Tick,
     available_at: Option<Tick>,
@@ -75,13 +75,13 @@ impl Refusal {
         }
     }
 
-    /// Extends the refusal until another quota has room as well: at `other`, or never.
+    /// Extends the refusal until another quota has room as well, at `other`; `None` means never.
     pub(crate) fn and_until(mut self, other: Option<Tick>) -> Self {
         self.available_at = self.available_at.zip(other).map(|(a, b)| a.max(b));
         self
     }
 
-    /// Returns the index of the quota that refused, the first one without room, counted from 0. A
+    /// Returns the index of the first quota without room, counted from 0. A
     /// [`KeyedLimiter`](crate::keyed::KeyedLimiter) has only one quota.
     #[must_use]
     pub const fn index(&self) -> usize {

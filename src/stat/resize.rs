@@ -1,9 +1,10 @@
-//! Moving an array's counts into an array of another shape.
+//! Moves the counts of an array into an array of another shape.
 //!
-//! A reload may need other buckets or a longer window. The old array is *frozen* first: one
+//! A reload may need different buckets or a longer window. The old array is *frozen* first: one
 //! compare-and-swap marks the head, and from then on takers, refunders and helpers find nothing to
 //! swap and report that the array has been replaced. The tokens granted up to that instant are in
-//! the marked word, so none are lost, and no call can pass on the old array unseen by the new one.
+//! the marked word, so none are lost, and no call passes on the old array without being counted in
+//! the new one.
 //!
 //! The new array continues the counts of the old one. A token of the old bucket `b` counts in the
 //! newest of the new buckets that overlap `b`, which errs on the side of refusing:
@@ -15,19 +16,20 @@
 //!
 //! Counts beyond the reach of the old array are lost: a rule with a longer window than all earlier
 //! ones starts with the counts that are left. Held tokens stay held for their start time, even if
-//! the new shape lets no call wait for so long: then tokens that were taken earlier leave its
-//! windows before that call has started.
+//! it is further ahead than the new shape allows. In that case earlier tokens leave the window
+//! before the waiting call starts.
 
 use super::leap_array::{Grid, LeapArray, Reloaded};
 use super::packed::{Checkpoint, HeadWord, LoanCell, swap};
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// The most buckets ahead for which a new array takes over held tokens: each costs memory, and time
-/// whenever a bucket opens. Tokens held for a bucket further ahead are moved to the last one.
+/// The maximum number of buckets ahead for which a new array takes over held tokens. Each costs
+/// memory, and time whenever a bucket opens. Tokens held for a bucket further ahead are moved to
+/// the last bucket in this range.
 const MOST_HELD: u64 = 4_096;
 
-/// An array as it was when it was frozen.
+/// The counts of an array as of the moment when it was frozen.
 #[derive(Debug)]
 struct Image<'a> {
     old: &'a LeapArray,
@@ -38,12 +40,10 @@ struct Image<'a> {
 }
 
 impl LeapArray {
-    /// Ends this array and returns one of another shape that continues its counts. Only one caller
-    /// may do this to an array at a time; moving an array that has ended gives the same counts
-    /// again.
+    /// Freezes this array and returns an array of another shape that continues its counts. Only one
+    /// caller at a time may move an array. Moving a frozen array again gives the same counts.
     pub(crate) fn move_to(&self, grid: Grid, now: Tick) -> LeapArray {
-        // Bring the array to the present first, so that held tokens that are due count in their
-        // buckets.
+        // Advance the array first, so that held tokens that are due count in their buckets.
         let _: Result<u64, Reloaded> = self.bring_to(now);
         let image = self.freeze();
         image.cast(grid, now)
@@ -100,8 +100,8 @@ impl Image<'_> {
         let ahead = grid.ahead.max(furthest.min(MOST_HELD) as u32);
         let array = LeapArray::with_grid(Grid { ahead, ..grid }, now);
 
-        // No other thread can see the new array yet, so relaxed stores do. Tokens whose new bucket
-        // is not ahead of the newest one count as taken.
+        // No other thread can see the new array yet, so relaxed stores suffice. Tokens whose new
+        // bucket is not ahead of the newest one count as taken.
         let mut held = 0_u32;
         for &(target, count) in &self.held {
             let target = bucket_of(target);
@@ -126,9 +126,10 @@ impl Image<'_> {
         array
     }
 
-    /// The tokens that were certainly taken before the new bucket `bucket` began.
+    /// Returns the tokens that were certainly taken before `bucket`, a bucket of the new array,
+    /// began.
     fn taken_before(&self, bucket: u64, grid: Grid) -> u32 {
-        // The numbers of buckets before the clock's start wrap; they begin at 0 here.
+        // The numbers of buckets before the clock's start wrap. They are treated as starting at 0.
         let start = if (bucket as i64) < 0 {
             0
         } else {
@@ -200,8 +201,9 @@ mod tests {
         old.add(at(900), 5);
         old.add(at(1_100), 2);
         let new = old.move_to(grid(500, 4), at(1_200));
-        // Bucket [500, 1000) is the newest that the five can belong to; the two
-        // may only be in [1000, 1500), which is open.
+        // The five tokens were taken at some time in [0, 1000), so they count in its newest new
+        // bucket, [500, 1000). The two were taken since 1000, so they count in [1000, 1500), which
+        // is open.
         assert_eq!(counts(&new, at(1_200)), [0, 5, 2]);
         assert_eq!(new.sum(at(2_500)), 2);
     }
@@ -225,8 +227,8 @@ mod tests {
 
     #[test]
     fn loans_enter_the_longer_bucket_that_they_lie_in() {
-        // The tokens are held for 1100 ms, which lies in the newest bucket of the new array, or for
-        // 1500 ms, the start of the next one.
+        // The loan starts at 1100 ms, which lies in the newest bucket of the new array, or at 1500
+        // ms, where the next bucket starts.
         for (taken, waiting) in [(1, 0), (5, 4)] {
             let old = LeapArray::with_grid(grid(100, 10), at(0));
             let quota = [Quota::new(10, 1, 10, Lending::All)];

@@ -1,4 +1,4 @@
-//! Opening buckets: how a ring moves on with time.
+//! Opens buckets: how the head of a ring advances with time.
 //!
 //! The documentation of [`leap_array`](super::leap_array) describes the steps, and why any thread
 //! can take them at any moment.
@@ -9,8 +9,8 @@ use super::quota::Quota;
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// The most buckets that one move of the head may skip: a quarter of the range in which stamps can
-/// be distinguished.
+/// The maximum number of buckets that one move of the head skips: a quarter of the range in which
+/// stamps can be distinguished.
 const MAX_JUMP: u64 = 1 << 28;
 
 // === impl LeapArray ===
@@ -43,7 +43,7 @@ impl LeapArray {
         }
     }
 
-    /// `head` with the bucket at which it stands.
+    /// Returns `head` with its bucket.
     fn stand_of(&self, head: HeadWord) -> Result<(HeadWord, u64), Reloaded> {
         if head.is_frozen() {
             return Err(Reloaded);
@@ -51,16 +51,16 @@ impl LeapArray {
         Ok((head, self.number(head)))
     }
 
-    /// Brings the array to `now`, so that held tokens that are due are taken. Returns its newest
+    /// Advances the array to `now`, so that held tokens that are due are taken. Returns its newest
     /// bucket.
     pub(crate) fn bring_to(&self, now: Tick) -> Result<u64, Reloaded> {
         let (_, bucket) = self.present(self.bucket_number(now))?;
         Ok(bucket)
     }
 
-    /// One attempt to open the bucket after `bucket`, where `head` stands, or to jump towards
-    /// `now`. Returns the new head and its bucket; `None` if another thread moved the head, so that
-    /// the caller loads it again.
+    /// Makes one attempt to open the bucket after `bucket`, the bucket of `head`, or to step or
+    /// jump towards `now`. Returns the new head and its bucket; `None` if another thread moved the
+    /// head, so that the caller must load it again.
     #[cold]
     pub(super) fn advance(&self, head: HeadWord, bucket: u64, now: u64) -> Option<(HeadWord, u64)> {
         let sealed = if head.is_sealed() || planted(Bug::OpenWithoutSeal) {
@@ -74,12 +74,12 @@ impl LeapArray {
 
         let ring = u64::from(self.cut_mask) + 1;
         let is_far = now.saturating_sub(bucket) > ring + self.ahead();
-        // True if all checkpoints have been rewritten since the last jump, so that no old stamp is
-        // left.
+        // True if all checkpoints have been rewritten since the last jump, so that no slot has a
+        // stamp from before it.
         let is_whole = || self.cut((bucket + 1).wrapping_sub(ring)).is_some();
         if is_far && held == 0 && is_whole() {
-            // The array was idle for longer than the ring. The head jumps to `now − ring`, not
-            // further: the ordinary steps from there rewrite every checkpoint.
+            // The array was idle for longer than the ring. The head jumps only to `now − ring`, so
+            // that the ordinary steps from there rewrite every checkpoint.
             let target = (now - ring).min(bucket + MAX_JUMP);
             return self.move_head(sealed, sealed.sealed_at(target), target);
         }
@@ -116,8 +116,8 @@ impl LeapArray {
     /// The loan cells stay sealed as of `bucket`. Only a thread that opens a bucket needs the cells
     /// sealed as of the previous bucket, and [`advance`](Self::advance) does that.
     fn step_over(&self, mut sealed: HeadWord, bucket: u64, now: u64) -> Option<(HeadWord, u64)> {
-        // After a whole ring the head can jump. The bucket `now` itself is opened, not stepped
-        // over.
+        // After a whole ring the head can jump again. The bucket `now` is not stepped over, because
+        // it must be opened.
         let ring = u64::from(self.cut_mask) + 1;
         let end = (now - 1).min(bucket + ring);
         for next in bucket + 1..=end {
@@ -130,8 +130,8 @@ impl LeapArray {
         Some((sealed, end))
     }
 
-    /// Seals every loan cell as of `bucket` and returns how many tokens the cells hold; `None` if
-    /// the head has moved on.
+    /// Seals every loan cell as of `bucket` and returns the number of tokens that the cells hold;
+    /// `None` if the head has moved on.
     ///
     /// From then until the head moves, the cells do not change: a loan or a cancellation in
     /// progress finds its cell sealed.
@@ -144,7 +144,7 @@ impl LeapArray {
                 if loan.stamp() == stamp(bucket) && loan.is_sealed() {
                     break loan.count();
                 }
-                // While the head is at `bucket`, any other stamp is older, even if its number looks
+                // While the head is at `bucket`, any other stamp is older, even if its number is
                 // higher.
                 if loan.stamp() != stamp(bucket) && self.load_head() != sealed {
                     return None;
@@ -158,7 +158,7 @@ impl LeapArray {
         Some(held)
     }
 
-    /// Makes sure that the checkpoint of `bucket` is in its slot: `cut`, unless a faster thread has
+    /// Puts `cut` into its slot as the checkpoint of `bucket`, unless a faster thread has already
     /// published one. Returns false if the head has moved on; the slot may then hold any
     /// checkpoint.
     fn publish(&self, sealed: HeadWord, bucket: u64, cut: Checkpoint) -> bool {
@@ -173,17 +173,16 @@ impl LeapArray {
             if self.load_head() != sealed {
                 return false;
             }
-            // If the swap fails, a late helper may just have written an older checkpoint: try
-            // again.
+            // If the swap fails, a late helper may have written an older checkpoint, so try again.
             if swap(cell, found.0, cut.0) || planted(Bug::SkipPublish) {
                 return true;
             }
         }
     }
 
-    /// Helps the head on if a checkpoint is missing while it is at `bucket`: it is in the middle of
-    /// a jump, and some clock is at least a ring ahead. Helping avoids waiting for the thread that
-    /// jumps.
+    /// Advances the head if it is still at `bucket`, where a checkpoint is missing. The head is
+    /// then in the middle of a jump by a thread whose clock is at least a ring ahead. This avoids
+    /// waiting for that thread.
     #[cold]
     pub(super) fn leave_gap(&self, head: HeadWord, bucket: u64) {
         if self.load_head() == head && !planted(Bug::WaitInGap) {
@@ -192,8 +191,8 @@ impl LeapArray {
         }
     }
 
-    /// Helps until the checkpoint that `quotas` need can be there. Panics for quotas of another
-    /// array, which would never find theirs.
+    /// Advances the head after a checkpoint that `quotas` need was missing. Panics if the quotas
+    /// belong to an array with a longer reach, because their checkpoints would never appear.
     #[cold]
     pub(super) fn find_cut(&self, head: HeadWord, bucket: u64, quotas: &[Quota]) {
         self.check(quotas);

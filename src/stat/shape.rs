@@ -10,7 +10,7 @@ use super::packed::divide;
 /// The buckets of a node's figures, and the edges of its histograms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// One step of the head: the shorter of a bucket and a second.
+    /// The length of one step of the head, in ns: a bucket or a second, whichever is shorter.
     pub(crate) step_ns: u64,
     /// The number of buckets of the window over which figures per second are computed.
     pub(crate) buckets: u32,
@@ -56,8 +56,8 @@ impl Shape {
     }
 
     /// The step at which a jump from step `from` towards step `to` ends. A jump is at most
-    /// `MAX_JUMP` steps long, so that stamps stay unambiguous, plus any number of whole rounds of
-    /// all stamps, which stamps do not notice.
+    /// `MAX_JUMP` steps long, so that stamps stay unambiguous, plus any number of whole rounds,
+    /// after which all stamps repeat.
     pub(super) fn landing(&self, from: u64, to: u64) -> u64 {
         let round = ROUND * u64::from(self.stride.max(self.per_second));
         let way = to - from;

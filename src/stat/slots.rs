@@ -1,20 +1,21 @@
-//! Concurrency slots: how many calls of a node run at once, and which calls wait for a slot.
+//! Concurrency slots of a node: they limit how many calls run at once, and calls can wait in line
+//! for one.
 //!
 //! ```text
 //! bit 63      62      61        32 31         0
 //!   [ waits ][ older ][ entering ][  in use  ]
 //! ```
 //!
-//! All that a call needs to know is in one word, so taking a slot is one compare-and-swap. Nearly
-//! always only the number of slots in use is set, and the word is that number. Any other field
+//! One word holds all state that a call needs, so taking a slot is one compare-and-swap. Nearly
+//! always only the field of the slots in use is set, and the word is that number. Any other field
 //! makes the word larger than every limit, so that the call takes the slow path, which looks at all
-//! fields.
+//! fields. Such a word is called *marked* below.
 //!
 //! # Calls without a slot
 //!
 //! A call that began before any rule limited concurrency holds no slot. When a reload brings such a
-//! rule, the node is marked `older`. Until all entries that earlier rules have made for the
-//! resource are dropped, such calls count against the limit as well:
+//! rule, the node is marked `older`. As long as entries that were made under earlier rules exist
+//! for the resource, such calls count against the limit as well:
 //!
 //! ```text
 //! without a slot  =  calls in flight  −  calls that hold a slot and have their tokens
@@ -27,10 +28,10 @@
 //!
 //! # The line
 //!
-//! Calls that wait stand in a line behind a lock. A call sets the mark `waits` before it looks for
-//! a slot a last time. A call that releases its slot sees the mark in the word that it changes, and
-//! passes the slot to the first call of the line. A call without a slot does the same when it ends:
-//! it changes the count of ended calls, and then reads the word (see
+//! Waiting calls stand in a line behind a lock. A call sets the mark `waits` before it looks for a
+//! slot for the last time. A call that releases its slot sees the mark in the word that it changes,
+//! and passes the slot to the first call of the line. A call without a slot does the same when it
+//! ends: it changes the count of ended calls, and then reads the word (see
 //! [`Node::end_without_slot`](super::Node::end_without_slot)). A new call finds no room in a marked
 //! word, so it cannot overtake the line.
 
@@ -44,7 +45,8 @@ use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
 const IN_USE: u64 = u32::MAX as u64;
 const ENTERING: u64 = 1 << 32;
-/// Each entering call occupies memory, so there are always fewer.
+/// The largest number that the field can hold. It cannot be reached, because each entering call
+/// occupies memory.
 const MOST_ENTERING: u64 = (1 << 30) - 1;
 const OLDER: u64 = 1 << 62;
 const WAITS: u64 = 1 << 63;
@@ -57,14 +59,14 @@ pub(super) struct Slots(AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct SlotHold {
-    /// Whether the call still counts as entering, that is, without its tokens.
+    /// Whether the call counts as entering, because it has no tokens yet.
     is_entering: bool,
 }
 
 /// The calls that wait for a slot, by their tickets.
 pub(super) struct Line(Lock<LineState>);
 
-/// Returns how many calls may run at once at present.
+/// A function that returns how many calls may run at once now.
 pub(crate) type LimitNow = Box<dyn Fn() -> u32 + Send + Sync>;
 
 struct LineState {
@@ -84,10 +86,10 @@ type Woken = Vec<Waker>;
 impl SlotHold {
     /// The slot of a call that has its tokens.
     pub(crate) const RUNNING: Self = Self { is_entering: false };
-    /// The slot of a call that has got it in the line.
+    /// The slot of a call that has no tokens yet, such as a call that got its slot in the line.
     pub(crate) const FROM_LINE: Self = Self { is_entering: true };
 
-    /// What the slot adds to the word.
+    /// The amount that the slot adds to the word.
     const fn in_word(self) -> u64 {
         if self.is_entering { 1 + ENTERING } else { 1 }
     }
@@ -100,13 +102,13 @@ impl Slots {
         Self(AtomicU64::new(0))
     }
 
-    /// The slots in use, without the calls that hold none.
+    /// The number of slots in use, without the calls that hold no slot.
     #[cfg(all(test, sentinel_loom))]
     pub(super) fn in_use(&self) -> u32 {
         (self.0.load(Ordering::Relaxed) & IN_USE) as u32
     }
 
-    /// The slots in use, plus the calls without a slot if there may be any.
+    /// The number of slots in use, plus the number of calls without a slot if they count.
     pub(super) fn in_use_or_older(&self, in_flight: impl Fn() -> u32) -> u32 {
         in_use(self.0.load(Ordering::Acquire), in_flight)
     }
@@ -140,8 +142,8 @@ impl Slots {
         self.0.fetch_or(OLDER, Ordering::Relaxed);
     }
 
-    /// Ends this counting if `are_gone` returns true. Holds the lock of the line, so that a mark
-    /// that is set again meanwhile stays.
+    /// Removes the mark `older` if `are_gone` returns true. Holds the lock of the line, so that a
+    /// mark that another thread sets meanwhile stays.
     pub(super) fn forget_older(&self, line: &Line, are_gone: impl Fn() -> bool) {
         let _one_at_a_time = line.0.lock();
         if are_gone() {
@@ -149,7 +151,8 @@ impl Slots {
         }
     }
 
-    /// Takes a slot and returns true, unless `limit` are in use. Takes none in a marked word.
+    /// Takes a slot and returns true, or returns false if `limit` slots are in use or the word is
+    /// marked.
     #[inline]
     pub(super) fn take(&self, limit: u32) -> bool {
         let limit = u64::from(limit);
@@ -176,13 +179,14 @@ impl Slots {
         false
     }
 
-    /// Returns whether fewer than `limit` slots are in use, and no call waits for one.
+    /// Returns whether fewer than `limit` slots are in use and no call waits for a slot. For any
+    /// word.
     pub(super) fn has_room_if_marked(&self, limit: u32, in_flight: impl Fn() -> u32) -> bool {
         let found = self.0.load(Ordering::Acquire);
         found & WAITS == 0 && in_use(found, in_flight) < limit
     }
 
-    /// Takes a slot, unless `limit` are in use or a call waits for one.
+    /// Takes a slot in any word, unless `limit` slots are in use or a call waits for a slot.
     pub(super) fn take_if_marked(
         &self,
         limit: u32,
@@ -211,7 +215,8 @@ impl Slots {
         } else {
             1 + ENTERING
         };
-        // Acquire as in `take`, on failure too: the value read then is the next to be judged.
+        // Acquire as in `take`. On failure too, because the caller then judges the value that was
+        // read.
         let order = Ordering::Acquire;
         let swapped = self.0.compare_exchange(found, found + step, order, order);
         swapped.map(drop)
@@ -231,7 +236,7 @@ impl Slots {
         self.0.fetch_sub(ENTERING, Ordering::Release);
     }
 
-    /// Releases a slot. Returns whether a call waits for one: then the caller must call
+    /// Releases a slot. Returns whether a call waits for a slot; if so, the caller must call
     /// [`let_in`](Self::let_in).
     #[inline]
     pub(super) fn release(&self, hold: SlotHold) -> bool {
@@ -253,7 +258,7 @@ impl Slots {
     }
 
     /// Gives free slots to the first calls of the line, and collects their wakers in `woken`.
-    /// Removes the mark `waits` if the line is empty then.
+    /// Removes the mark `waits` if the line becomes empty.
     fn pass_on(&self, line: &mut LineState, in_flight: impl Fn() -> u32, woken: &mut Woken) {
         while !line.calls.is_empty() {
             let found = self.0.load(Ordering::Acquire);
@@ -268,9 +273,9 @@ impl Slots {
         self.0.fetch_and(!WAITS, Ordering::Relaxed);
     }
 
-    /// Lines up with a new ticket, behind all others, or with an earlier `ticket`, at its old
-    /// place. Returns `None` if `most` calls wait already. `marked` runs once other threads can see
-    /// that a call waits.
+    /// Puts a call in line and returns its ticket; `None` if `most` calls wait already. A new call
+    /// goes to the end; a call with an earlier `ticket` gets its old place. Runs `marked` once
+    /// other threads can see that a call waits.
     pub(super) fn line_up(
         &self,
         line: &Line,
@@ -301,7 +306,8 @@ impl Slots {
         Some(ticket)
     }
 
-    /// Leaves the line. Returns whether the call had got a slot before, which it then holds.
+    /// Removes a call from the line. Returns whether the call had already got a slot, which it then
+    /// holds.
     pub(super) fn cancel(&self, line: &Line, ticket: u64) -> bool {
         let mut line = line.0.lock();
         let gone = line.calls.remove(ticket);
@@ -314,10 +320,10 @@ impl Slots {
     }
 }
 
-/// The slots of a node. The functions get the number of calls in flight from their caller, because
-/// only the ring knows it.
+/// The slots of a node. `in_flight` returns the number of calls in flight, which the counters alone
+/// do not know: they need the ring's count of passes.
 impl Counters {
-    /// Gives free slots to the calls that wait.
+    /// Gives free slots to the first calls of the line.
     #[cold]
     pub(super) fn let_in(&self, in_flight: impl Fn() -> u32) {
         if let Some(line) = self.line() {
@@ -325,7 +331,7 @@ impl Counters {
         }
     }
 
-    /// Lines up for a slot; see [`Slots::line_up`].
+    /// Puts a call in line for a slot; see [`Slots::line_up`].
     pub(super) fn line_up(
         &self,
         most: u32,
@@ -344,7 +350,8 @@ impl Counters {
     }
 }
 
-/// The slots in use according to `word`, including calls that hold none if they count.
+/// Returns the number of slots in use in `word`, plus the number of calls without a slot if they
+/// count.
 fn in_use(word: u64, in_flight: impl Fn() -> u32) -> u32 {
     let held = (word & IN_USE) as u32;
     if word & OLDER == 0 {
@@ -358,7 +365,7 @@ fn in_use(word: u64, in_flight: impl Fn() -> u32) -> u32 {
 /// Wakes the calls that have got a slot.
 fn wake(woken: Woken) {
     for waker in woken {
-        // A waker is foreign code, and can panic: the other calls are woken all the same.
+        // A waker is foreign code and can panic. The remaining calls must be woken even then.
         let _ = catch_panic(|| waker.wake());
     }
 }
@@ -374,7 +381,8 @@ impl Line {
         }))
     }
 
-    /// Returns whether no call waits. Takes the lock, as each call that lines up does.
+    /// Returns whether no call waits. Takes the lock, which orders this answer with calls that line
+    /// up.
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().calls.is_empty()
     }
@@ -385,7 +393,7 @@ impl Line {
     }
 
     /// Returns whether the call with this ticket has got a slot. If not, `waker` is woken when it
-    /// has.
+    /// gets one.
     pub(super) fn has_slot(&self, ticket: u64, waker: Option<&Waker>) -> bool {
         let mut line = self.0.lock();
         let Some(own) = line.calls.get_mut(ticket) else {
@@ -396,8 +404,8 @@ impl Line {
             Some(waker) => own.replace(waker.clone()),
             None => None,
         };
-        // A waker can own a call in this line, whose drop takes the lock: so it is dropped after
-        // the lock.
+        // A waker can own a call in this line, whose drop takes the lock. So the old waker is
+        // dropped after the lock is released.
         drop(line);
         drop(old);
         false

@@ -6,13 +6,13 @@ use super::extremes::Extreme;
 use crate::blocked::BlockKind;
 use crate::clock::Tick;
 
-/// Counts since the beginning, which do not fall as time passes.
+/// Counts since the node was created. Unlike counts in a window, they do not fall as time passes.
 ///
-/// All except [`pass`](Self::pass) only grow. A waiting call is counted as passed after its
-/// bucket has begun, when the next call arrives, or at the latest when it starts itself. If
-/// it is dropped before it starts, it no longer counts, so `pass` falls. An exported
-/// counter must only grow: export [`complete`](Self::complete) and
-/// [`cancelled`](Self::cancelled), which add up to `pass` when no calls are in flight.
+/// All except [`pass`](Self::pass) only grow. A waiting call is counted as passed at the first
+/// event after the beginning of its bucket, at the latest at its start. If it is dropped before it
+/// starts, it no longer counts, so `pass` falls. As an exported counter must only grow, export
+/// [`complete`](Self::complete) and [`cancelled`](Self::cancelled) instead. They add up to `pass`
+/// when no calls are in flight.
 ///
 /// # Examples
 ///
@@ -107,7 +107,7 @@ macro_rules! figures {
     };
 }
 
-/// Adds these fields of another value, modulo 2⁶⁴.
+/// Adds the listed fields of another value, modulo 2⁶⁴.
 macro_rules! add_each {
     ($mine:ident += $other:ident: $($field:ident),+) => {
         $($mine.$field = $mine.$field.wrapping_add($other.$field);)+
@@ -136,9 +136,10 @@ figures!(Totals {
     waits: u64,
     /// Calls that were dropped while they waited. If all calls weigh 1 and none is running or
     /// waiting, this figure, [`pass`](Self::pass) and [`block`](Self::block) add up to the number
-    /// of calls made. Calls whose tokens [stay spent](crate::Waiting#cancel-safety) are an
-    /// exception: a call that is dropped or refused after its bucket has closed, or after a reload
-    /// that changes buckets, also counts as cancelled, and so as passed.
+    /// of calls made. An exception are calls whose tokens [stay
+    /// spent](crate::Waiting#cancel-safety). If such a call is dropped or refused after its bucket
+    /// has closed, or after a reload that changes buckets, it also counts as cancelled and as
+    /// passed.
     waiting_dropped: u64,
 });
 
@@ -222,13 +223,14 @@ figures!(NodeBucket {
     calls: u64,
 });
 
-/// The average response time of `calls` that took `rt_us` µs together; `None` without a call.
+/// Returns the average response time of `calls` calls that took `rt_us` µs together; `None` if
+/// there was no call.
 pub(crate) fn average_rt(calls: u64, rt_us: u64) -> Option<Duration> {
     (calls > 0).then(|| Duration::from_nanos(rt_us * 1_000 / calls))
 }
 
 impl NodeBucket {
-    /// Adds the counts of another bucket, and keeps the start.
+    /// Adds the counts of another bucket. The start does not change.
     pub(crate) fn merge(&mut self, other: &Self) {
         add_each!(self += other: pass, block, complete, error, cancelled, occupied, calls, rt_us);
         self.extreme = self.extreme.merge(other.extreme);
@@ -253,7 +255,8 @@ impl NodeBucket {
         self.extreme.min_rt()
     }
 
-    /// Returns the largest concurrency that a call found; not kept for whole seconds.
+    /// Returns the largest number of calls in flight when a call of the bucket passed, including
+    /// this call; not kept for whole seconds.
     #[must_use]
     pub const fn max_concurrency(&self) -> u32 {
         self.extreme.max_concurrency

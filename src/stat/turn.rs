@@ -1,7 +1,7 @@
-//! The turn to look for a place in a full table: one new key at a time.
+//! The turn to look for a place in a full table. Only one new key has it at a time.
 //!
 //! A flood of new keys must not queue up for the lock of a full table. So a call with a new key
-//! first takes the turn, which names its key:
+//! first tries to take the turn, which holds a hash of its key:
 //!
 //! ```text
 //! the turn is free              takes it and the lock, and makes the key if it finds a place
@@ -9,8 +9,8 @@
 //! it is of another key          looks for its own key again, and does not wait
 //! ```
 //!
-//! So a call gets no place only if its key had none when the call looked: another key had the turn
-//! then, and a call that sees that turn also sees every key that was made before it.
+//! So a call gets no place only if its key had none when the call looked. A call that sees another
+//! key's turn also sees every key that was made before that turn.
 
 use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
@@ -32,9 +32,9 @@ impl TableTurn {
         Self(AtomicU64::new(FREE))
     }
 
-    /// Returns the result of `find`, or else that of `make`, called with `writer` locked. Returns
-    /// `None` if `make` does, or if another key has the turn. `mark` is a hash of the key other
-    /// than [`FREE`]. The turn is taken only if the table `is_full`.
+    /// Locks `writer` and returns the result of `find` or, if it finds nothing, that of `make`. If
+    /// another key has the turn, only calls `find`, without the lock. `mark` is a hash of the key
+    /// other than [`FREE`]. The turn is taken only if the table `is_full`.
     pub(super) fn find_or_make<W, T>(
         &self,
         mark: u64,
@@ -56,8 +56,7 @@ impl TableTurn {
         if let Some(found) = find() {
             return Some(found);
         }
-        // The call of the same key that had the turn has found no place, unless it still waits for
-        // this lock.
+        // Another call of the same key had the turn. If its turn has ended, it has found no place.
         if is_of_same && self.0.load(Ordering::Relaxed) != mark {
             return None;
         }
@@ -86,7 +85,7 @@ impl Drop for TurnGuard<'_> {
 
 #[cfg(all(test, sentinel_loom))]
 pub(super) mod models {
-    //! A model of two calls of one new name on a full table.
+    //! A model of two calls with the same new key on a full table.
 
     use super::*;
     use crate::base::sync::Arc;
@@ -115,8 +114,8 @@ pub(super) mod models {
         }
     }
 
-    /// Both calls get the place, although one of the threads looks for a place of another name
-    /// next.
+    /// Both calls must get the place, although one of the threads then looks for a place for
+    /// another key.
     pub(in crate::stat) fn one_name_twice() {
         let full = Arc::new(Full {
             turn: TableTurn::new(),

@@ -1,17 +1,17 @@
-//! Reading a [`LeapArray`]: single buckets, windows and figures made of them.
+//! Reads a [`LeapArray`]: single buckets, windows, and figures computed from them.
 //!
-//! Reads never lock and never wait. A read brings the array to the present first, so that held
-//! tokens that are due count, and then subtracts checkpoints. The result is used only if the head
-//! is still at the same bucket afterwards:
+//! Reads never lock and never wait. A read first advances the array, so that held tokens that are
+//! due count, and then subtracts checkpoints. The result is used only if the head is still at the
+//! same bucket afterwards:
 //!
 //! * Checkpoints do not change, and stay in the ring while the head does not move; the oldest one
-//!   stays until the head is sealed. So a missing checkpoint is that of a bucket that a jump left
-//!   out. Nothing was taken in that bucket, so the next checkpoint has the same value.
+//!   stays until the head is sealed. So a checkpoint is missing only if a jump skipped its bucket.
+//!   Nothing was taken in that bucket, so the next checkpoint has the same value.
 //! * The sum contains no token of a later bucket.
 //!
-//! So the values were true at some moment during the read, with one exception. The head and the
-//! loans are several words, and a loan that is made and cancelled between two reads of them leaves
-//! the head unchanged. While loans are made and cancelled during the read, the count of the newest
+//! So the values were correct at some moment during the read, with one exception. The head and the
+//! loans are several words, and a loan that is made and cancelled while they are read leaves the
+//! head unchanged. While loans are made and cancelled during the read, the count of the newest
 //! bucket can be off by their tokens, but never falls below zero.
 
 use std::cell::OnceCell;
@@ -22,7 +22,7 @@ use super::packed::HeadWord;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
 
-/// A window over an array, with buckets of its own and the counts of the array.
+/// A window over an array, whose buckets can span several buckets of the array.
 ///
 /// # Source
 ///
@@ -30,9 +30,9 @@ use crate::clock::Tick;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowView<'a> {
     array: &'a LeapArray,
-    /// How many buckets the view has.
+    /// The number of buckets of the view.
     buckets: u32,
-    /// How many buckets of the array one bucket of the view spans.
+    /// The number of array buckets that one bucket of the view spans.
     stride: u32,
 }
 
@@ -46,7 +46,7 @@ impl LeapArray {
         self.load_head().granted()
     }
 
-    /// Returns the tokens taken in the window that ends with the present bucket.
+    /// Returns the tokens taken in the window that ends with the current bucket.
     #[must_use]
     pub fn sum(&self, now: Tick) -> u32 {
         self.whole().sum(now)
@@ -66,9 +66,9 @@ impl LeapArray {
         }
     }
 
-    /// Iterates over the buckets of the window that ends with the present one, oldest first: the
-    /// start of each bucket, and the number of tokens taken in it so far. The counts are copied
-    /// when this method is called.
+    /// Iterates over the buckets of the window that ends with the current bucket, oldest first.
+    /// Each item is the start of a bucket and the number of tokens taken in it so far. The counts
+    /// are copied when this method is called.
     ///
     /// # Examples
     ///
@@ -110,8 +110,8 @@ impl LeapArray {
         self.whole().max_of_bucket(now)
     }
 
-    /// Returns when the bucket before the present one began, and how many tokens were taken in
-    /// it; `None` if the array was not used in it.
+    /// Returns the start of the bucket before the current one and the number of tokens taken in it;
+    /// `None` if the array was not used in that bucket.
     #[must_use]
     pub fn previous(&self, now: Tick) -> Option<(Tick, u32)> {
         self.read(self.bucket_number(now), |reading| {
@@ -122,9 +122,9 @@ impl LeapArray {
         })
     }
 
-    /// Returns the count of the bucket that `at` lies in; 0 if that bucket is not in the
-    /// window that ends with the newest bucket. Unlike the other readers, this method does
-    /// not advance the array to the present.
+    /// Returns the count of the bucket that `at` lies in; 0 if that bucket is not in the window
+    /// that ends with the newest bucket. Unlike the other readers, this method does not advance the
+    /// array to the current time.
     #[must_use]
     pub fn count_at(&self, at: Tick) -> u32 {
         let bucket = self.bucket_number(at);
@@ -136,7 +136,8 @@ impl LeapArray {
         })
     }
 
-    /// The buckets that have not opened yet and for which tokens are held, with these tokens.
+    /// Iterates over the buckets that have not opened yet and for which tokens are held, with the
+    /// number of these tokens.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn loans(&self, now: Tick) -> impl Iterator<Item = (Tick, u32)> + '_ {
         let loans = self.read(self.bucket_number(now), |reading| {
@@ -149,12 +150,11 @@ impl LeapArray {
         loans.into_iter()
     }
 
-    /// The tokens taken from bucket `start` up to but not including `end`, which may be a bucket to
-    /// come. `None` if the array does not reach that far back. Does not bring the array to the
-    /// present.
+    /// Returns the tokens taken in the buckets `start..end`; `end` may be a coming bucket. `None`
+    /// if the array does not reach that far back. Does not advance the array.
     pub(super) fn taken_between(&self, start: u64, end: u64) -> Option<u32> {
-        // While the head is sealed, the checkpoint of the next bucket replaces the oldest one, so
-        // one bucket more must be in reach.
+        // While the head is sealed, the checkpoint of the next bucket can replace the oldest one,
+        // so the bucket before `start` must be in reach as well.
         let before = start.wrapping_sub(1);
         self.look(|reading| reading.reaches(before).then(|| reading.between(start, end)))
     }
@@ -164,7 +164,7 @@ impl LeapArray {
         self.number(self.load_head())
     }
 
-    /// The tokens taken since creation, wrapping. Does not bring the array to the present.
+    /// Returns the tokens taken since creation, modulo 2³². Does not advance the array.
     #[cold]
     #[expect(
         clippy::redundant_closure_for_method_calls,
@@ -174,9 +174,9 @@ impl LeapArray {
         self.look(|reading| reading.taken())
     }
 
-    /// The tokens taken before `bucket` began. If that is out of reach, the tokens taken at the
-    /// oldest known moment: no tokens were taken in between, because taking some would have taken
-    /// the checkpoint first.
+    /// Returns the tokens taken before `bucket` began. If that bucket is out of reach, returns the
+    /// tokens taken before the oldest bucket in reach. No tokens were taken in between: the node
+    /// would have taken its checkpoint before them.
     pub(crate) fn taken_before(&self, bucket: u64) -> u32 {
         self.look(|reading| {
             let oldest = reading.newest.wrapping_sub(u64::from(self.reach()));
@@ -185,7 +185,7 @@ impl LeapArray {
         })
     }
 
-    /// Brings the array to bucket `now` and returns the result of `find`.
+    /// Advances the array to bucket `now` and returns the result of `find`.
     pub(crate) fn read<T>(&self, now: u64, find: impl Fn(&Reading<'_>) -> T) -> T {
         loop {
             let newest = match self.present(now) {
@@ -202,7 +202,7 @@ impl LeapArray {
         }
     }
 
-    /// The result of `find` for the array as it is, not brought to the present.
+    /// Returns the result of `find` without advancing the array.
     pub(super) fn look<T>(&self, find: impl Fn(&Reading<'_>) -> T) -> T {
         loop {
             if let Some((found, _)) = self.look_at(self.newest(), &find) {
@@ -211,11 +211,11 @@ impl LeapArray {
         }
     }
 
-    /// The result of `find` while `newest` is the newest bucket, and the head as read afterwards;
-    /// `None` if `newest` is no longer the newest bucket then.
+    /// Runs `find` with `newest` as the newest bucket, and then reads the head. Returns both
+    /// results; `None` if `newest` is no longer the newest bucket.
     ///
-    /// Does not help the head on: helping from a bucket that the head has left would send it back
-    /// there.
+    /// Does not help to advance the head: helping from a bucket that the head has left would send
+    /// the head back.
     pub(super) fn look_at<T>(
         &self,
         newest: u64,
@@ -236,10 +236,10 @@ impl LeapArray {
         None
     }
 
-    /// The tokens taken by now, if `newest` is the newest bucket.
+    /// Returns the tokens taken so far, if `newest` is the newest bucket.
     fn taken_at(&self, newest: u64) -> u32 {
         let mut taken = 0;
-        // Head and loans are several words: retry until the head has not changed meanwhile, at most
+        // Head and loans are several words. Retry until the head has not changed meanwhile, at most
         // nine times.
         for _ in 0..9 {
             let head = self.load_head();
@@ -259,7 +259,7 @@ impl LeapArray {
     }
 }
 
-/// The counter and the newest bucket at one moment.
+/// A consistent view of the counter and the checkpoints, as of the newest bucket.
 #[derive(Debug)]
 pub(crate) struct Reading<'a> {
     array: &'a LeapArray,
@@ -270,34 +270,34 @@ pub(crate) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The tokens taken since creation, wrapping. Repeated calls return the same value.
+    /// Returns the tokens taken since creation, modulo 2³². Repeated calls return the same value.
     pub(crate) fn taken(&self) -> u32 {
         *self.taken.get_or_init(|| self.array.taken_at(self.newest))
     }
 
     /// Returns whether the array reaches back to `bucket`, so that it knows how many tokens had
-    /// been taken when that opened.
+    /// been taken when `bucket` opened.
     pub(crate) fn reaches(&self, bucket: u64) -> bool {
         let back = self.newest.wrapping_sub(bucket) as i64;
         back <= i64::from(self.array.reach())
     }
 
-    /// The tokens taken before `bucket` opened, which must be in reach. For a bucket after the
-    /// newest one, the tokens taken by now.
+    /// Returns the tokens taken before `bucket` opened, which must be in reach. For a bucket after
+    /// the newest one, returns the tokens taken so far.
     pub(crate) fn cut(&self, bucket: u64) -> u32 {
         self.cut_in(bucket, self.newest.wrapping_add(1), || self.taken())
     }
 
-    /// The tokens taken in the buckets from `start` up to but not including `end`.
+    /// Returns the tokens taken in the buckets `start..end`.
     pub(crate) fn between(&self, start: u64, end: u64) -> u32 {
         let later = self.cut(end);
         later.wrapping_sub(self.cut_in(start, end, || later))
     }
 
-    /// The tokens taken before `bucket` opened. `later` returns the tokens taken before the later
-    /// bucket `end` opened.
+    /// Returns the tokens taken before `bucket` opened. `later` returns those taken before `end`, a
+    /// later bucket, opened.
     fn cut_in(&self, bucket: u64, end: u64, later: impl FnOnce() -> u32) -> u32 {
-        // No tokens were taken in a bucket without a checkpoint, which a jump left out.
+        // A jump skipped the buckets without a checkpoint, and no tokens were taken in them.
         let end = end.min(self.newest.wrapping_add(1));
         for ahead in 0..(end.wrapping_sub(bucket) as i64).max(0) as u64 {
             if let Some(cut) = self.array.cut(bucket.wrapping_add(ahead)) {

@@ -20,9 +20,9 @@ const ANY: Bounds = Bounds {
     most_buckets: MAX_BUCKETS,
 };
 
-/// The bounds of a window over which figures per second are computed. Each node has memory for each
-/// bucket, and a step for each bucket or second: at most 3 600. After an idle time a node steps
-/// through a whole minute of buckets, so buckets must not be too short.
+/// The bounds of a window over which figures per second are computed. Each node allocates memory
+/// for each bucket, so there are at most 3 600. After an idle time a node steps through a whole
+/// minute of buckets, so buckets must last 10 ms or longer.
 const FIGURES: Bounds = Bounds {
     least_ns: 10_000_000,
     longest_ns: 3_600_000_000_000,
@@ -36,7 +36,7 @@ impl InvalidSetting {
         Self::divide(interval, buckets, &ANY)
     }
 
-    /// As [`check`](Self::check), for a window over which figures per second are computed.
+    /// Like [`check`](Self::check), for a window over which figures per second are computed.
     pub(crate) fn check_figures(interval: Duration, buckets: u32) -> Result<u64, Self> {
         const SECOND_NS: u64 = 1_000_000_000;
         let bucket_ns = Self::divide(interval, buckets, &FIGURES)?;
@@ -49,8 +49,8 @@ impl InvalidSetting {
         Ok(bucket_ns)
     }
 
-    /// Returns the bucket length if `buckets` divides `interval` without a remainder, and all are
-    /// within `bounds`.
+    /// Returns the bucket length in ns if `buckets` divides `interval` without a remainder, and the
+    /// interval, the number of buckets and their length are within `bounds`.
     fn divide(interval: Duration, buckets: u32, bounds: &Bounds) -> Result<u64, Self> {
         let Bounds {
             least_ns,
@@ -103,7 +103,7 @@ impl InvalidSetting {
     }
 }
 
-/// A simple sliding window counter: how often an event happened in the last `W` slices of time.
+/// A simple sliding window counter of events in the last slices of time.
 ///
 /// There are two ways to use it, which differ in whether a refused call counts:
 ///
@@ -115,7 +115,7 @@ impl InvalidSetting {
 /// One slice makes a fixed window. The window slides by whole slices, aligned to the clock:
 /// [`LeapArray`] documents this guarantee, and the effects of a clock that steps. Counts are right
 /// after any idle time, and any number of threads may use the window at once. The sum of one window
-/// must stay below 2³¹, or sums are wrong; `try_add` alone never reaches that.
+/// must stay below 2³¹, or sums are wrong; `try_add` alone never exceeds this bound.
 ///
 /// # Examples
 ///
@@ -139,9 +139,9 @@ impl InvalidSetting {
 ///
 /// # Source
 ///
-/// The classic array of time slices with a cursor. That array clears slices when the cursor
-/// moves, which loses counts, and after an idle time of a whole ring it takes old counts
-/// for new ones; here every slice is identified by its number and nothing is cleared.
+/// The classic array of time slices with a cursor. The classic array clears slices when the cursor
+/// moves, which loses counts, and after an idle time of a whole ring it takes old counts for new
+/// ones. Here every slice is identified by its number, and nothing is cleared.
 #[derive(Debug)]
 pub struct SlidingWindow(LeapArray);
 
@@ -153,7 +153,7 @@ struct Bounds {
     longest_ns: u64,
     /// `longest_ns` as text for error messages.
     longest: &'static str,
-    /// The most buckets.
+    /// The maximum number of buckets.
     most_buckets: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Models of calls of a key whose limit changes, or that is blocked.
+//! Models of concurrent calls of a key whose limit changes, or that is blocked.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ model! {
     a_debt_that_becomes_shorter_during_a_late_call_of_the_last_owner at 3 fails with
         a_call_that_restores_an_older_word: NewRateByEarlierTime;
     || {
-        // B's debt ends at 500. At 600 A takes the slot, with a rate of 5 per ms, and calls again
-        // with a rate of 10 and a clock that still shows 0. Converted by that clock, A's debt would
-        // end at 500 as well. Concurrently B makes a second call with an old clock.
+        // B's debt ends at 500. At 600 A takes the slot with a rate of 5 per ms, and then calls
+        // again with a rate of 10 and a clock reading of 0. If that reading were used to convert
+        // A's debt, it would end at 500 as well. Concurrently B makes a second call with an old
+        // clock reading.
         let keys = keys(Counting::Refill, 1);
         let [low, high] = [5.0, 10.0].map(|threshold| keys.limit(threshold, 0));
         assert!(keys.take(at(0), B, &high, 5).is_ok());
@@ -29,12 +30,13 @@ model! {
     a_key_that_is_blocked_during_a_refund at 3 fails with
         a_block_of_a_key_with_room: BlockBlindly;
     || {
-        // A's only token is refunded concurrently with a second call, which is refused and then
-        // blocks A, unless it could have passed by then.
+        // A's only token is refunded concurrently with a second call of A. If this call is refused,
+        // it blocks A, unless there is room for it by then.
         let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(1.0, 0);
         let taken = take(&keys, 0, A, limit).unwrap();
-        // Loom explores no pause before a load, but it does where both threads change a value.
+        // Loom explores no pause before a load. A value that both threads change makes it explore
+        // pauses here.
         let pause = Arc::new(AtomicU64::new(0));
         let ours = pause.clone();
         let other = spawn(&keys, move |keys| {
@@ -61,8 +63,8 @@ model! {
     two_concurrent_rates_of_a_key at 3 fails with
         a_call_that_takes_missing_tokens: OtherRateAsOwn;
     || {
-        // One token of 2 per ms is spent. At 4 per ms there are two more tokens, in whatever order
-        // the calls come.
+        // A's limit of 2 per ms has one token left. A limit of 4 per ms has two more tokens, in
+        // whatever order the calls come.
         let keys = keys(Counting::Refill, 1);
         let [low, high] = [2.0, 4.0].map(|threshold| keys.limit(threshold, 0));
         assert!(keys.take(at(0), A, &low, 1).is_ok());

@@ -47,7 +47,8 @@ model! {
         a_reservation_whose_key_loses_its_slot: RestIgnoresPin,
         a_settlement_of_a_key_that_releases_before_the_booking: ReleaseBeforeBook;
     || {
-        // A has reserved and settles, while B looks for a slot and finds A's or none.
+        // A call of A has reserved units and settles, while B looks for a slot. B gets A's slot or
+        // none.
         let keys = costs(1);
         let running = reserve(&keys, A, MOST).unwrap();
         let other = spawn(&keys, |keys| {
@@ -70,8 +71,8 @@ model! {
     a_new_key_during_the_end_of_a_reservation at 3 fails with
         a_new_key_whose_slot_is_released: RestIgnoresPin;
     || {
-        // B takes A's slot once A has settled, or has the shared word; B's reservation stays in
-        // either case.
+        // B gets A's slot if A has settled, and the shared word otherwise. B's reservation must
+        // stay in both cases.
         let keys = costs(1);
         let running = reserve(&keys, A, 1).unwrap();
         let other = spawn(&keys, move |keys| settle(keys, &running, 0));
@@ -88,8 +89,8 @@ model! {
     two_reservations_of_a_key_and_a_release at 3 fails with
         a_reservation_by_a_word_that_came_back: GaugeWithoutVersion;
     || {
-        // One call of A settles and another one reserves, while a third one is between reading what
-        // is used and its swap.
+        // One call of A settles and another call reserves, while a third call is between reading
+        // the charged units and its swap.
         let keys = costs(1);
         let running = reserve(&keys, A, 1).unwrap();
         let other = spawn(&keys, move |keys| {
@@ -107,7 +108,7 @@ model! {
     two_charges_of_a_new_key at 3 fails with
         charges_that_each_take_a_slot: InsertWithoutSecondLook;
     || {
-        // Neither call has a slot in the table of what is used.
+        // A has no slot yet in the table of charged units, and two calls charge it concurrently.
         let keys = costs(2);
         let [ours, theirs] = [(); 2].map(|()| reserve(&keys, A, 1).unwrap());
         let other = spawn(&keys, move |keys| settle(keys, &theirs, 1));

@@ -1,7 +1,8 @@
-//! One pass over the buckets to come: the tokens held for them, and the buckets that suit a loan.
+//! The tokens held for coming buckets, and the buckets that suit a loan, computed in one pass.
 //!
-//! Each cell is read once, so all sums agree on its value. A check of every window to come takes
-//! time proportional to the number of buckets ahead, at most [`MOST_AHEAD`], and not to its square.
+//! Each cell is read once, so all sums agree on its value. A check of every coming window takes
+//! time proportional to the number of buckets ahead, at most [`MOST_AHEAD`], and not to the square
+//! of this number.
 
 use std::ops::Range;
 
@@ -22,7 +23,7 @@ pub(super) struct HeldSums {
     ahead: usize,
 }
 
-/// A set of buckets to come.
+/// A set of coming buckets, as a bit for each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Targets {
     /// The bucket after the newest one.
@@ -49,8 +50,8 @@ impl HeldSums {
         all
     }
 
-    /// The tokens held for the buckets from `start`, which is still to come, up to but not
-    /// including `end`.
+    /// The tokens held for the buckets from `start` up to but not including `end`. `start` must be
+    /// after the newest bucket.
     #[inline]
     pub(super) fn between(&self, start: u64, end: u64) -> u32 {
         self.before(end).wrapping_sub(self.before(start))
@@ -67,7 +68,7 @@ impl HeldSums {
 // === impl Targets ===
 
 impl Targets {
-    /// The buckets from `from` up to but not including `to` that are after `bucket`.
+    /// Creates the set of the buckets in `from..to` that are after `bucket`.
     pub(super) fn new(bucket: u64, from: u64, to: u64) -> Self {
         let mut all = Self {
             first: bucket + 1,

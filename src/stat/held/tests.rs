@@ -11,7 +11,7 @@ use super::super::quota::{Lending, Quota};
 use super::*;
 use crate::clock::Tick;
 
-/// How many buckets ahead the rings of these tests hold tokens.
+/// The number of buckets ahead for which the rings of these tests hold tokens.
 const AHEAD: u64 = 64;
 
 /// A naive reader of a ring, which looks at every bucket.
@@ -31,7 +31,8 @@ impl Naive<'_> {
             .sum()
     }
 
-    /// The tokens granted from `start` on, in a window that may have begun.
+    /// The tokens used in a window that begins at `start`: granted ones if it has begun, else held
+    /// ones.
     fn used(&self, start: u64) -> u32 {
         if start as i64 > self.bucket as i64 {
             return self.held(start..self.bucket + AHEAD + 1);
@@ -50,7 +51,7 @@ impl Naive<'_> {
         })
     }
 
-    /// The most tokens that may be held for `target` by `quota`, if it lends there.
+    /// The maximum number of tokens that `quota` lets be held for `target`, if it lends there.
     fn lends(&self, target: u64, quota: &Quota) -> Option<u32> {
         let fits = |used: u32| used + self.weight <= quota.limit();
         if fits(self.used(quota.start(self.bucket))) {
@@ -80,7 +81,7 @@ impl Naive<'_> {
         Some(leaving / 2)
     }
 
-    /// The first bucket of `targets` that all `quotas` agree to.
+    /// The first bucket of `targets` in which all `quotas` lend enough.
     fn earliest(&self, targets: Range<u64>, quotas: &[Quota]) -> Option<u64> {
         let mut targets = targets.filter(|target| *target <= self.bucket + AHEAD);
         targets.find(|&target| {
@@ -113,7 +114,7 @@ proptest! {
         let array = LeapArray::with_grid(grid, Tick::from_nanos(100));
         let mut now = 100;
         for (step, weight, from, patience) in calls {
-            // Most steps leave the clock alone, so that many calls come in one bucket.
+            // Most steps do not advance the clock, so that many calls come in one bucket.
             now += step / 5 * (step + u64::from(weight));
             let at = Tick::from_nanos(now);
             array.bring_to(at).unwrap();

@@ -1,4 +1,4 @@
-//! A model of takers that make a single attempt; a caller that fails takes another path.
+//! A model of takers that make a single attempt, as in the fast path of the engine.
 
 use loom::thread;
 
@@ -8,7 +8,8 @@ model! {
     takers_in_one_attempt_during_a_roll at 2 fails with
         takers_in_one_attempt_that_do_not_compare: BlindTake;
     || {
-        // One thread tries in the bucket that the other one closes, and in the one that it opens.
+        // One thread makes an attempt in the bucket that the other thread closes, and one in the
+        // bucket that the other thread opens.
         let array = array(2);
         let other = array.clone();
         let at_once = |array: &LeapArray, now| {

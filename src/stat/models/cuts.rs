@@ -32,7 +32,7 @@ impl Counted {
         self.counter.add(1);
     }
 
-    /// As `event`, in the stripe of this thread.
+    /// Counts an event as `event` does, but in the stripe of this thread.
     fn event_in_crowd(&self, step: u64) {
         self.come_to(step);
         self.counter.add_in_crowd(1);
@@ -62,7 +62,7 @@ model! {
         }
         let cut = |step| counted.cuts.get(step, 0).expect("the cut stands");
         assert_eq!(counted.counter.sum(), 3, "lost");
-        // No event counts in a step before its clock.
+        // No event counts in a step before the one of its clock reading.
         assert!(cut(11) <= 1 && cut(12) <= 2 && cut(11) <= cut(12));
     }
 }
@@ -73,7 +73,8 @@ model! {
     || {
         let counted = Counted::new();
         let other = counted.clone();
-        // One thread still counts in stripes when the other one no longer does.
+        // One thread still counts in its stripe when the other thread counts in the shared word
+        // again.
         let crowd = thread::spawn(move || {
             other.event_in_crowd(11);
             other.event_in_crowd(12);

@@ -7,11 +7,11 @@
 //! RUSTFLAGS="--cfg sentinel_loom" cargo test --release --lib models
 //! ```
 //!
-//! Each model states its preemption bound; `SENTINEL_LOOM_MORE=1` raises all by one.
-//! `SENTINEL_LOOM_PAUSES=1` lets threads sleep where loom would not; four twins,
+//! Each model states its preemption bound, and `SENTINEL_LOOM_MORE=1` raises all bounds by one.
+//! `SENTINEL_LOOM_PAUSES=1` lets threads sleep where loom would not. Four twins need it unset:
 //! `a_leaver_that_cancels_blindly`, `a_bad_call_that_is_noted_late`,
-//! `a_slot_without_its_holders_work` and `a_second_that_is_opened_by_an_old_look`, need it
-//! unset: the last three fail only by a memory ordering that is too weak.
+//! `a_slot_without_its_holders_work` and `a_second_that_is_opened_by_an_old_look`. The last three
+//! fail only by a memory ordering that is too weak.
 
 mod at_once;
 mod cuts;
@@ -45,7 +45,7 @@ fn quota(buckets: u32, limit: u32) -> Quota {
     Quota::new(buckets, 1, limit, Lending::All)
 }
 
-/// A call of one token at `now` that waits as long as it takes.
+/// A call of one token at `now` that waits for up to a second, which is longer than any model.
 fn wish(now: u64) -> Wish {
     Wish {
         now: Tick::from_nanos(now),
@@ -97,7 +97,7 @@ impl Tally {
     }
 
     /// Asserts that no aligned window holds more than its limit, and that the array counted exactly
-    /// the tokens of the threads, in the buckets that it returned to them.
+    /// the tokens of the threads, in the buckets that the threads got.
     fn settle(&self, array: &LeapArray, quotas: &[(u64, u32)]) {
         for &(buckets, limit) in quotas {
             for end in 0..16 {
@@ -129,8 +129,8 @@ impl Tally {
     }
 }
 
-/// A window that is full at 10 and has room again at 12: a borrower at 11 is concurrent with takers
-/// at `clocks`.
+/// Runs a borrower at 11 concurrently with takers at `clocks`. Their window is full at 10 and has
+/// room again at 12.
 fn borrow_and_takers<const N: usize>(clocks: [u64; N]) {
     let array = array(2);
     assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
@@ -145,8 +145,7 @@ fn borrow_and_takers<const N: usize>(clocks: [u64; N]) {
     Tally::join(all).settle(&array, &[(2, 1)]);
 }
 
-/// A window that is full at 10, with a loan for 12 that is cancelled at 11, concurrently with a
-/// taker at `now`.
+/// Cancels, at 11, a loan for 12 concurrently with a taker at `now`. Their window is full at 10.
 fn cancel_and_a_taker(now: u64) {
     let array = array(2);
     assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
@@ -161,8 +160,8 @@ fn cancel_and_a_taker(now: u64) {
     Tally::join([first, taker.join().unwrap()]).settle(&array, &[(2, 1)]);
 }
 
-/// A reload at 11 extends the window of the rule from two buckets to three, concurrently with
-/// takers at `now`.
+/// Extends the window of the rule from two buckets to three, as a reload at 11 does, concurrently
+/// with takers at `now`.
 fn move_and_takers(now: u64) {
     let old = array(2);
     let other = old.clone();
@@ -249,8 +248,9 @@ model! {
 model! {
     two_borrowers_of_a_window_to_come at 3 fails with two_loans_checked_only_once: LoanLooksOnce;
     || {
-        // The window is full at 10, and its token leaves it at 11. One thread borrows for 11, the
-        // other, which finds 11 taken, for 12: both loans are in the window of 11 and 12.
+        // The window is full at 10, and its token leaves it at 11. One thread borrows for 11. The
+        // other thread finds 11 taken and borrows for 12. Both loans would be in the window of 11
+        // and 12.
         let grid = Grid { bucket_ns: 1, buckets: 2, ahead: 2 };
         let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(9)));
         assert!(array.acquire_at(9, 1, &[quota(2, 1)]).is_ok());
@@ -267,8 +267,9 @@ model! {
     two_borrowers_in_the_first_window at 3 fails with
         two_loans_checked_once_in_the_first_window: LoanLooksOnce;
     || {
-        // One thread has room and waits for its turn in 1. The other one finds its token charged
-        // and borrows for 3, unless it sees the loan. The window of 1 begins before the clock does.
+        // One thread has room and waits for its turn in bucket 1. The other thread finds the token
+        // of the first one charged, and borrows for 3 unless it sees the loan. The window that ends
+        // with bucket 1 would begin before bucket 0.
         let grid = Grid { bucket_ns: 1, buckets: 3, ahead: 3 };
         let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(0)));
         let other = array.clone();
@@ -314,8 +315,8 @@ model! {
 model! {
     a_loan_and_a_longer_rule_with_room at 2;
     || {
-        // The rules are 1 per 2 buckets and 2 per 4. The first one is full and lends; the second
-        // one has room for one more token, which a taker wants as well.
+        // The rules are 1 token per 2 buckets and 2 tokens per 4. The first rule is full and lends.
+        // The second rule has room for one more token, for which a borrower and a taker compete.
         let quotas = || [quota(2, 1), quota(4, 2)];
         let array = array(4);
         assert!(array.acquire_at(10, 1, &quotas()).is_ok());
@@ -355,7 +356,8 @@ model! {
 model! {
     a_jump_during_a_roll at 1 fails with a_taker_that_waits_in_the_gap: WaitInGap;
     || {
-        // One clock is far ahead, so its thread jumps. The other thread must not be misled.
+        // One clock is far ahead, so its thread jumps. The other thread must neither wait for it
+        // nor open a bucket beyond it.
         let array = array(2);
         let other = array.clone();
         let thread = thread::spawn(move || other.acquire_at(11, 1, &[quota(2, 1)]).map_or(11, |taken| taken.bucket));
@@ -370,7 +372,7 @@ model! {
 model! {
     a_late_helper_during_a_jump at 2 fails with an_opener_that_skips_its_cut: SkipPublish;
     || {
-        // A helper is about to write the checkpoint of 11 where that of 39 belongs.
+        // A helper is about to write the checkpoint of 11 into the slot of the checkpoint of 39.
         let array = array(2);
         let (other, head) = (array.clone(), array.load_head());
         let helper = thread::spawn(move || other.advance(head, 10, 11));
@@ -385,8 +387,8 @@ model! {
         a_reader_that_does_not_look_again: ReadAcrossBuckets,
         a_reader_that_helps_from_behind: HelpFromBehind;
     || {
-        // The reader reads as of 10. The head has moved on since then, and with the next bucket by
-        // more than a ring.
+        // The reader reads as of bucket 10. The head is at 14; when the taker opens 15, the head is
+        // more than a ring ahead of 10.
         let array = array(2);
         assert_eq!(array.bring_to(Tick::from_nanos(14)), Ok(14));
         let slow = array.clone();

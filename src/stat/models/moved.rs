@@ -28,8 +28,8 @@ model! {
             ending.complete(at(2), 1, Duration::from_secs(1), Outcome::Success);
         });
         let new = old.over(Arc::new(old.ring().move_to(grid(2), at(1))));
-        // The call counts in bucket 2 if the other thread has moved the head there first. It takes
-        // a quota because a plain count can land in the bucket after the returned one.
+        // The call counts in bucket 2 if the other thread has moved the head there first. The call
+        // takes tokens of a quota, because `add` does not always know the bucket that counted it.
         let bucket = new.acquire(at(1), 1, &[quota(1, 9)]).unwrap().bucket;
         ending.join().unwrap();
         let before = new.previous_second(at(2)).unwrap().pass();

@@ -1,8 +1,7 @@
-//! Models of readers: figures read concurrently with takers, borrowers and rolls are those of one
-//! moment.
+//! Models of readers: figures read concurrently with takers, borrowers and rolls are consistent.
 //!
-//! Every figure is composed of several words. The twins leave out the checks that these words
-//! belong together.
+//! Every figure is composed of several words. The twins leave out the checks that these words are
+//! of one moment.
 
 use loom::thread;
 
@@ -109,14 +108,15 @@ model! {
 model! {
     taken_during_a_loan at 1 fails with taken_with_stale_loans: ReadAcrossBuckets;
     || {
-        // A second token is held when 12 is the newest bucket, so the cell is no longer that of 11.
+        // A second token is held when 12 is the newest bucket, so the loan cell is stamped 12 and
+        // no longer 11.
         let array = with_a_loan();
         let other = array.clone();
         let reader = thread::spawn(move || other.taken_now());
         assert_eq!(array.bring_to(Tick::from_nanos(12)), Ok(12));
         borrow_for_13(&array);
         let taken = reader.join().unwrap();
-        // A token that is charged but not held yet counts as taken.
+        // A token that is charged but not yet in its loan cell counts as taken.
         assert!(taken == 1 || taken == 2, "{taken} taken, one of them or two held");
     }
 }
@@ -195,8 +195,8 @@ model! {
         assert!(theirs.is_ok(), "refused with room");
         assert!(new.acquire_at(40, 1, &[quota(2, 1)]).is_err(), "two in a window of one");
         assert_eq!(new.granted(), 2, "lost or counted twice");
-        // The old array still shows the tokens that it had taken, whichever of its steps the reload
-        // interrupted.
+        // The old array still shows the tokens that it had taken, at whichever step of the jump the
+        // reload came.
         let then = old.window(2, 1).sum(Tick::from_nanos(41));
         assert!(then <= 1, "{then} in a window of one");
     }
@@ -206,7 +206,8 @@ model! {
     a_late_opener_of_extremes at 2 fails with
         an_opener_that_does_not_look_where_the_head_is: OpenLate;
     || {
-        // All buckets share one slot. A helper opens 11 when another thread is at 12 already.
+        // All buckets share one slot. A helper may open 11 late, when another thread is already at
+        // 12.
         let seen = Arc::new((StepHead::new(10), Extremes::new(1, 10)));
         seen.1.note_rt(10, 9);
         let open_after = |seen: &(StepHead, Extremes), step| {

@@ -1,8 +1,8 @@
 //! Models of room: a call passes while there is room, and gauges keep every noted value.
 //!
 //! A limit that refuses too many calls would pass every model that only checks that the limit is
-//! never exceeded. So most twins here are too careful: they refuse a call that was slower than
-//! another one, or that met a claim which is withdrawn later.
+//! never exceeded. So most twins here refuse too much: they refuse a call that another call
+//! overtook, or that met a claim that is withdrawn later.
 
 use std::sync::Arc as StdArc;
 
@@ -62,8 +62,8 @@ model! {
         takers_that_do_not_compare_the_bucket: BlindTake;
     || {
         // Each bucket has one token, and that of 10 is taken. A call may be refused only if the
-        // other one took the token of the same bucket. This can only be 12, because a call with a
-        // late clock counts in the newest bucket.
+        // other call took the token of the same bucket. This can only be bucket 12, because a call
+        // with a late clock counts in the newest bucket.
         let array = array(2);
         let one = || [quota(1, 1)];
         assert!(array.acquire_at(10, 1, &one()).is_ok());
@@ -106,7 +106,7 @@ model! {
 model! {
     a_slot_is_handed_on at 3 fails with a_slot_without_its_holders_work: FreeRelaxed;
     || {
-        // There is one slot, so each holder sees the work of the previous one.
+        // There is one slot, so each holder sees the writes of the previous holder.
         let shared = Arc::new((counters(), AtomicU64::new(0)));
         let use_slot = |(counters, done): &(Arc<Counters>, AtomicU64)| {
             let has_slot = counters.slots.take(1);

@@ -1,4 +1,4 @@
-//! Models of slots: calls that hold none, and calls that wait for one.
+//! Models of concurrency slots: calls that hold no slot, and calls that wait for a slot.
 
 use loom::thread;
 
@@ -74,7 +74,7 @@ impl Node {
         }
     }
 
-    /// A call starts if it gets a slot: it takes the slot, and then its tokens.
+    /// Starts a call if it gets a slot: it takes the slot, and then its tokens.
     fn start(&self, limit: u32) {
         let slots = &self.counters.slots;
         let Some(hold) = slots.take_if_marked(limit, || self.in_flight()) else {
@@ -92,7 +92,7 @@ model! {
         a_call_that_counts_as_started_too_early: EnterAsStarted;
     || {
         // The limit is three, and two older calls run. Two new calls start, and one of the older
-        // ones ends.
+        // calls ends.
         let node = Node::with_older(2);
         let other = node.clone();
         let other = thread::spawn(move || other.start(3));
@@ -174,7 +174,7 @@ struct Reloading {
     lined_up: LinedUp,
     is_in_line: AtomicBool,
     has_new_rules: AtomicBool,
-    /// Whether the line follows the new rules.
+    /// Whether the reload or the call has moved the call to the new limit.
     has_caught_up: AtomicBool,
 }
 

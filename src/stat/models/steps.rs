@@ -1,4 +1,4 @@
-//! Models of a head that steps over buckets that no thread's clock is in.
+//! Models of a head that steps over buckets to which no thread's clock points.
 
 use loom::thread;
 
@@ -25,8 +25,8 @@ model! {
         a_late_helper_that_does_not_compare: BlindTake,
         a_late_helper_that_waits_in_the_gap: WaitInGap;
     || {
-        // A helper is about to open 11 when a jump passes it. The checkpoints of 11 and of 39 share
-        // a slot.
+        // A helper is about to open 11 when a jump passes that bucket. The checkpoints of 11 and 39
+        // share a slot.
         let array = array(2);
         let (other, head) = (array.clone(), array.load_head());
         let helper = thread::spawn(move || {

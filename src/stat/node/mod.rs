@@ -1,12 +1,12 @@
-//! The statistics of one resource, or of one caller of it.
+//! The statistics of one resource, or of the calls of one origin to it.
 //!
-//! A node is a ring, which admits calls and counts passes, and the counters of everything else.
-//! Both are brought to the present together: first the ring, then the checkpoints of the counters.
-//! Then the event is counted.
+//! A node consists of a ring, which admits calls and counts passes, and of counters for everything
+//! else. Before an event is counted, both are advanced to its time: first the ring, then the
+//! checkpoints of the counters.
 //!
 //! A reload can put another ring under the same counters. A call from before the reload ends on the
-//! node on which it began. If that end opens a step, the checkpoints of passes come from the new
-//! ring, which knows the passes since the reload.
+//! node on which it began. If its end opens a step, the checkpoints of passes come from the new
+//! ring, which counts the passes since the reload.
 
 #[cfg(test)]
 mod by_hand;
@@ -37,20 +37,20 @@ use crate::clock::Tick;
 ///
 /// # Accuracy
 ///
-/// Nothing is lost or counted twice, under any interleaving. An event counts in the bucket
-/// of its time or, if that bucket has already closed, in the newest one. Response times are
-/// truncated to whole microseconds. Figures that are read while other threads count are
-/// those of some moment during the read. This holds while
+/// Nothing is lost or counted twice, under any interleaving. An event counts in the bucket of its
+/// time or, if that bucket has already closed, in the newest bucket. Response times are truncated
+/// to whole microseconds. Figures that are read while other threads count are those of some moment
+/// during the read. This holds while
 ///
 /// * the weights that pass add up to less than 2³¹ in the window and in each second,
-/// * those that are refused add up to less than 2⁴⁰ in one bucket and in one second,
+/// * the weights that are refused add up to less than 2⁴⁰ in one bucket and in one second,
 /// * fewer than 2²³ calls end in each second, and
 /// * the response times of one bucket, and of one second, add up to less than 12 days: in a
 ///   bucket of an hour, that is 300 concurrent calls.
 ///
 /// # Memory
 ///
-/// 528 bytes for two buckets, where a pointer has 64 bits:
+/// A node with two buckets takes 528 bytes on a 64-bit machine:
 ///
 /// | part | bytes |
 /// |---|---|
@@ -68,12 +68,11 @@ use crate::clock::Tick;
 /// | reference counts | 32 |
 ///
 /// The seconds of the last minute take 3.5 KiB more, once the node is used in a later second than
-/// that of its creation. Of these, 136 bytes, which count the refusals of each kind of rule, are
-/// already allocated with the first call that is refused or has borrowed, if that is earlier. A
-/// node takes 2 KiB more once several threads have refused over a thousand calls within a
-/// millisecond at a full window. In these 2 KiB each thread counts in its own stripe, until one of
-/// them is alone. A resource of an engine takes more than its node; see
-/// [`Builder::max_resources`](crate::Builder::max_resources).
+/// that of its creation. These include 136 bytes for the refusals of each kind of rule, which are
+/// allocated earlier if a call is refused or borrows tokens. A node takes 2 KiB more once several
+/// threads have refused over a thousand calls within a millisecond at a full window. In these 2 KiB
+/// each thread counts in a separate stripe, until only one thread refuses calls. A resource of an
+/// engine takes more than its node; see [`Builder::max_resources`](crate::Builder::max_resources).
 ///
 /// # Source
 ///
@@ -82,13 +81,13 @@ use crate::clock::Tick;
 pub(crate) struct Node {
     ring: Arc<LeapArray>,
     counters: Arc<Counters>,
-    /// How many buckets of the ring make one step of the counters.
+    /// The number of ring buckets in one step of the counters.
     per_step: u32,
 }
 
 impl Node {
-    /// Creates a node whose ring has the shape `grid`; its buckets are parts of a step.
-    /// `keeps_minute` tells whether it keeps the seconds of the last minute.
+    /// Creates a node whose ring has the shape `grid`. The ring's buckets must divide a step of
+    /// `shape`. With `keeps_minute` the node keeps the seconds of the last minute.
     pub(crate) fn with_grid(
         grid: Grid,
         shape: StdArc<Shape>,
@@ -122,7 +121,8 @@ impl Node {
         Self::of(ring, self.counters.clone())
     }
 
-    /// The node that counts passes: this one, or the one that a reload has put in its place.
+    /// Returns the node that counts passes now: this node, or one over the ring with which a reload
+    /// has replaced its ring.
     pub(crate) fn latest(&self) -> Cow<'_, Self> {
         let successor = if self.ring.has_moved() {
             self.counters.successor()
@@ -135,15 +135,15 @@ impl Node {
         }
     }
 
-    /// The ring as it is. To bring it to the present, use [`ring_at`](Self::ring_at).
+    /// Returns the ring without advancing it; see [`ring_at`](Self::ring_at).
     pub(crate) fn ring(&self) -> &Arc<LeapArray> {
         &self.ring
     }
 
-    /// The ring, brought to `now` together with the counters: a ring that moves alone can forget
-    /// passes of which the counters have no checkpoint yet.
+    /// Returns the ring after advancing it to `now` together with the counters. A ring that moves
+    /// alone can forget passes of which the counters have no checkpoint yet.
     pub(crate) fn ring_at(&self, now: Tick) -> &Arc<LeapArray> {
-        // After an event of the same step both are at `now` already.
+        // After an earlier event of this step, both are at `now` already.
         if self.counters.is_first(now) {
             self.advance_for_read(now);
         }
@@ -192,8 +192,8 @@ impl Node {
         }
     }
 
-    /// [`acquire`](Self::acquire) in [one attempt](LeapArray::acquire_at_once); `None` if it takes
-    /// no tokens, and at the first event of a step.
+    /// Makes [one attempt](LeapArray::acquire_at_once) to [`acquire`](Self::acquire). Returns
+    /// `None` if it takes no tokens, and always at the first event of a step.
     #[inline(always)]
     pub(crate) fn acquire_at_once(
         &self,
@@ -239,7 +239,7 @@ impl Node {
     /// Starts the call for which tokens were taken.
     #[inline]
     pub(crate) fn start(&self, weight: u32, taken: Taken) {
-        // If no call waits, no tokens are held, and `granted` are those taken.
+        // If no call waits, no tokens are held, and all granted tokens have been taken.
         let taken = if self.counters.waiting() == 0 {
             taken.granted
         } else {
@@ -262,7 +262,7 @@ impl Node {
         self.advance(now);
         let ring = &self.latest().ring;
         // A step can have many buckets, and the bucket of the call may not be open yet. Until it
-        // is, the tokens are held, and are not among those that passed.
+        // is, the call's tokens count as held and not as passed.
         let _ = ring.bring_to(now);
         self.counters.started(weight, ring.taken_now());
         self.counters.waited(occupied, wait);
@@ -277,15 +277,16 @@ impl Node {
     }
 
     /// Counts a call of `weight` that a rule of this `kind` refused. One refusal in 1,024 looks for
-    /// a [crowd](Self::is_crowded) and returns whether there is one; the others return false.
+    /// a [crowd](Self::is_crowded) and returns whether there is one; all other refusals return
+    /// false.
     pub(crate) fn block_by(&self, now: Tick, weight: u32, kind: BlockKind) -> bool {
         self.advance(now);
         self.counters.block(weight, kind, now)
     }
 
     /// Counts a call of `weight` that a full window refused in a [crowd](Self::is_crowded). It
-    /// writes to the thread's own stripe, which other threads read only for figures. One refusal in
-    /// 1,024 of a stripe checks whether there still is a crowd.
+    /// writes to the stripe of this thread, which other threads only read for figures. One refusal
+    /// in 1,024 of a stripe checks whether there still is a crowd.
     pub(crate) fn block_in_crowd(&self, now: Tick, weight: u32) {
         self.advance(now);
         self.counters.block_in_crowd(weight, now);
@@ -297,8 +298,8 @@ impl Node {
         self.counters.is_crowded()
     }
 
-    /// Counts the end of a call of `weight` that had passed, `rt_ns` after it began: with
-    /// `outcome`, or cancelled if there is none.
+    /// Counts the end of a call of `weight` that had passed, `rt_ns` after it began. Without an
+    /// `outcome` it counts as cancelled.
     #[inline]
     pub(crate) fn end(&self, now: Tick, weight: u32, rt_ns: u64, outcome: Option<Outcome>) {
         self.advance(now);
@@ -313,7 +314,7 @@ impl Node {
         self.counters.panicked();
     }
 
-    /// Brings the node to `now`, before an event is counted there.
+    /// Advances the node to `now`, before an event is counted.
     #[inline]
     fn advance(&self, now: Tick) {
         if self.counters.is_first(now) {
@@ -327,7 +328,7 @@ impl Node {
         self.counters.is_in_step(now)
     }
 
-    /// Brings the node to `now` for an event, which may be the first one of its step.
+    /// Advances the node to `now` for an event that may be the first of its step.
     #[cold]
     fn begin_step(&self, now: Tick) {
         let step = self.step(self.ring.bucket_number(now));
@@ -336,7 +337,7 @@ impl Node {
         }
     }
 
-    /// Brings the node to `now` for a reader.
+    /// Advances the node to `now` for a reader.
     fn advance_for_read(&self, now: Tick) {
         let step = self.step(self.ring.bucket_number(now));
         if self.counters.head() < step {
@@ -344,7 +345,7 @@ impl Node {
         }
     }
 
-    /// How many buckets of the ring make one bucket of the window.
+    /// The number of ring buckets in one bucket of the window.
     fn stride(&self) -> u32 {
         self.counters.shape.stride * self.per_step
     }
@@ -359,22 +360,22 @@ impl Node {
         }
     }
 
-    /// Brings the node to `now`, in `step`, and returns true. Returns false while a reload replaces
-    /// the ring: then an event counts in the newest step that is open.
+    /// Advances the node to `now`, which lies in `step`, and returns true. Returns false while a
+    /// reload replaces the ring; then an event counts in the newest open step.
     #[cold]
     fn roll(&self, now: Tick, step: u64) -> bool {
-        // The ring first: the counters' checkpoints of passes come from it. A ring that has been
-        // replaced does not know later passes.
+        // The ring moves first, because the counters' checkpoints of passes come from it. A ring
+        // that has been replaced does not count later passes, so its successor is used.
         let roll = |ring: &LeapArray| {
-            // Held tokens that are due are taken on the way, bucket by bucket: from `now` the ring
-            // may not reach back to all of their buckets.
+            // Held tokens that are due are taken on the way, bucket by bucket: once at `now`, the
+            // ring may no longer reach back to all of their buckets.
             let last = ring.bucket_number(now);
             while let Some(due) = ring.next_loan().filter(|due| *due <= last) {
                 if ring.bring_to(ring.start_of(due)).is_err() {
                     break;
                 }
-                // The step is computed from time: the buckets of a ring that replaced the first one
-                // differ from `self.per_step`.
+                // The step is computed from the time, because `self.per_step` does not apply to the
+                // buckets of a successor ring.
                 let due_ns = ring.start_of(due).as_nanos();
                 self.counters
                     .roll(ring, due_ns / self.counters.shape.step_ns);
@@ -390,7 +391,8 @@ impl Node {
 
     // --- waiting calls ---
 
-    /// Counts a call that begins to wait and returns true, unless `most` calls wait already.
+    /// Counts a call that begins to wait and returns true, or returns false if `most` calls wait
+    /// already.
     pub(crate) fn start_waiting(&self, most: u32) -> bool {
         self.counters.start_waiting(most)
     }
@@ -412,7 +414,7 @@ impl Node {
         self.start_of(self.counters.used())
     }
 
-    /// The start of the newest step, to which an event or a reader has brought the node.
+    /// The start of the newest step to which an event or a reader has advanced the node.
     #[inline]
     pub(crate) fn seen(&self) -> Tick {
         self.start_of(self.counters.head())
@@ -427,8 +429,8 @@ impl Node {
         self.counters.shape.interval()
     }
 
-    /// The count of `event` in the window, by weight; [`Event::Occupied`] in the
-    /// present second.
+    /// The count of `event` in the window, by weight; for [`Event::Occupied`], in the current
+    /// second.
     pub(crate) fn sum(&self, now: Tick, event: Event) -> u64 {
         self.advance_for_read(now);
         match event {
@@ -444,8 +446,8 @@ impl Node {
         }
     }
 
-    /// The count of `event` per second of the window; [`Event::Occupied`] in the
-    /// present second.
+    /// The count of `event` per second of the window; for [`Event::Occupied`], in the current
+    /// second.
     pub(crate) fn qps(&self, now: Tick, event: Event) -> f64 {
         event.per_second(self.sum(now, event), self.interval())
     }
@@ -471,8 +473,8 @@ impl Node {
         self.counters.extreme().min_rt()
     }
 
-    /// The largest concurrency that a call of the window found when it passed,
-    /// including itself.
+    /// The largest number of calls in flight, including the new call, when a call of the window
+    /// passed.
     pub(crate) fn max_concurrency(&self, now: Tick) -> u32 {
         self.advance_for_read(now);
         self.counters.extreme().max_concurrency
@@ -501,7 +503,7 @@ impl Node {
         self.ring.waiting(now)
     }
 
-    /// How many buckets the window has. Near the start of the clock fewer of them exist.
+    /// The number of buckets of the window. Near the start of the clock, fewer buckets exist.
     pub(crate) fn bucket_count(&self) -> u32 {
         self.counters.shape.buckets
     }
@@ -514,7 +516,8 @@ impl Node {
             let start = bucket * stride;
             let passed = self.ring.taken_between(start, start + stride);
             if passed.is_none() {
-                // The ring is far ahead of the counters: bring the counters there.
+                // The ring is so far ahead of the counters that it has forgotten the bucket:
+                // advance the counters to it.
                 let newest = self.ring.newest();
                 self.roll(self.ring.start_of(newest), self.step(newest));
             }
@@ -522,20 +525,20 @@ impl Node {
         })
     }
 
-    /// The counts of the last minute's seconds, oldest first, the present one last. A node that
-    /// began to keep seconds later leaves out earlier ones. `None` if the node keeps none.
+    /// The counts of the last minute's seconds, oldest first, up to the current one. Seconds before
+    /// the node began to keep them are left out. `None` if the node keeps no seconds.
     pub(crate) fn seconds(&self, now: Tick) -> Option<Vec<NodeBucket>> {
         self.seconds_from(now, Tick::ZERO)
     }
 
-    /// As [`seconds`](Self::seconds), without the seconds that began before `from`.
+    /// Like [`seconds`](Self::seconds), but leaves out the seconds that began before `from`.
     pub(crate) fn seconds_from(&self, now: Tick, from: Tick) -> Option<Vec<NodeBucket>> {
         self.advance_for_read(now);
         let from = from.as_nanos().div_ceil(1_000_000_000);
         self.counters.seconds(&self.ring, from)
     }
 
-    /// The counts of the second before the present one; `None` if the node did not keep that
+    /// The counts of the second before the current one; `None` if the node did not keep that
     /// second.
     pub(crate) fn previous_second(&self, now: Tick) -> Option<NodeBucket> {
         self.advance_for_read(now);
@@ -548,7 +551,8 @@ impl Node {
         self.counters.totals(&self.ring)
     }
 
-    /// Returns the totals without bringing the node to the present: passes may be out of date.
+    /// Returns the totals without advancing the node, so held tokens that are due are not counted
+    /// as passed yet.
     pub(crate) fn totals_so_far(&self) -> Totals {
         self.counters.totals(&self.ring)
     }

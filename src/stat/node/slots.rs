@@ -1,4 +1,4 @@
-//! The concurrency slots of a node, and the line of calls that wait for one.
+//! The concurrency slots of a node, and the line of calls that wait for a slot.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -15,7 +15,7 @@ impl Node {
         self.counters.slots.has_room(limit) || self.has_free_slot_if_marked(limit)
     }
 
-    // Not inlined: nearly every call finds room without this path.
+    // Not inlined, because nearly every call finds room without this path.
     #[cold]
     #[inline(never)]
     fn has_free_slot_if_marked(&self, limit: u32) -> bool {
@@ -23,8 +23,8 @@ impl Node {
         slots.is_marked() && slots.has_room_if_marked(limit, || self.in_flight())
     }
 
-    /// Takes a concurrency slot, unless `limit` are in use or a call waits for one. The caller
-    /// calls [`slot_started`](Self::slot_started) once the call has its tokens.
+    /// Takes a concurrency slot, unless `limit` slots are in use or a call waits for a slot. The
+    /// caller must call [`slot_started`](Self::slot_started) once the call has its tokens.
     #[inline]
     pub(crate) fn take_slot(&self, limit: u32) -> Option<SlotHold> {
         if self.counters.slots.take(limit) {
@@ -33,7 +33,8 @@ impl Node {
         self.take_slot_if_marked(limit)
     }
 
-    /// [`take_slot`](Self::take_slot) for a marked word; takes no slot otherwise.
+    /// The slow path of [`take_slot`](Self::take_slot), for a word with any field set but the
+    /// number of slots in use. Takes no slot if the word has become unmarked.
     #[cold]
     #[inline(never)]
     fn take_slot_if_marked(&self, limit: u32) -> Option<SlotHold> {
@@ -59,7 +60,7 @@ impl Node {
         self.counters.slots.started(hold);
     }
 
-    /// Releases a slot, and passes it to a call that waits, if there is one.
+    /// Releases a slot, and passes it to a waiting call if there is one.
     #[inline]
     pub(crate) fn release_slot(&self, hold: SlotHold) {
         if self.counters.slots.release(hold) {
@@ -67,13 +68,13 @@ impl Node {
         }
     }
 
-    /// A call that holds no slot has ended. If such calls count against the limit, another call may
-    /// wait for its end.
+    /// Must be called after the end of a call that holds no slot. If calls without a slot count
+    /// against the limit, another call may wait for this end.
     ///
-    /// No call is left waiting. A call that starts to wait first sets its mark, and then does a
-    /// read-modify-write with release on both counts of ended calls, which leaves them as they are.
-    /// This call has changed one of these counts before, with acquire. If its change came first,
-    /// the waiting call sees the end; otherwise this call sees the mark here.
+    /// No call is left waiting. A call that starts to wait first sets the mark `waits`. Then it
+    /// does a read-modify-write with release on both counts of ended calls, which does not change
+    /// them. The ended call has changed one of these counts before, with acquire. If its change
+    /// came first, the waiting call sees the end; otherwise this function sees the mark.
     #[inline]
     pub(crate) fn end_without_slot(&self) {
         if self.counters.slots.somebody_waits() {
@@ -99,8 +100,8 @@ impl Node {
         self.counters.ends()
     }
 
-    /// The slots in use, including those for running calls that hold none because they started
-    /// before the limit.
+    /// The number of slots in use, plus one for each running call that holds no slot because it
+    /// started before the limit.
     pub(crate) fn slots_in_use(&self) -> u32 {
         self.counters.slots.in_use_or_older(|| self.in_flight())
     }
@@ -112,8 +113,8 @@ impl Node {
         self.counters.line().is_some()
     }
 
-    /// Returns whether a call waits for a slot. A call that lines up after this answer sees
-    /// everything that was done before it.
+    /// Returns whether a call waits for a slot. If not, a call that lines up later sees everything
+    /// that was written before this function was called.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.counters.line().is_some_and(|line| !line.is_empty())
     }
@@ -130,8 +131,8 @@ impl Node {
         self.counters.let_in(|| self.in_flight());
     }
 
-    /// Lines up for a slot and returns the ticket, unless `most` calls wait already. A call that
-    /// lines up again passes its earlier `ticket`.
+    /// Puts a call in line for a slot and returns its ticket; `None` if `most` calls wait already.
+    /// A call that lines up again passes its earlier `ticket`.
     pub(crate) fn line_up(&self, most: u32, ticket: Option<u64>) -> Option<u64> {
         self.counters.line_up(most, ticket, || self.in_flight())
     }
@@ -143,7 +144,8 @@ impl Node {
         line.is_some_and(|line| line.has_slot(ticket, waker))
     }
 
-    /// Leaves the line. Returns the slot if the call has got one.
+    /// Removes the call with this `ticket` from the line. Returns its slot if it has already got
+    /// one.
     pub(crate) fn cancel_wait(&self, ticket: u64) -> Option<SlotHold> {
         let has_slot = self.counters.slots.cancel(self.counters.line()?, ticket);
         has_slot.then_some(SlotHold::FROM_LINE)

@@ -1,4 +1,5 @@
-//! Tests of nodes: over several rings, after pauses, and their size.
+//! Tests of nodes: nodes over several rings, figures after pauses, ranges of counters, and the size
+//! of a node.
 
 use super::super::packed::Checkpoint;
 use super::super::quota::Lending;
@@ -20,7 +21,7 @@ fn events_on_a_replaced_ring_count_on_its_successor() {
     for second in [1_000, 2_000] {
         new.pass(at(second), 10);
     }
-    // A call from before the reload ends, as the first event of the fourth second.
+    // The call from before the reload ends. This is the first event of the fourth second.
     let rt = Duration::from_millis(2_900);
     old.complete(at(3_000), 1, rt, Outcome::Success);
     assert_eq!(old.latest().sum(at(3_100), Event::Complete), 1);
@@ -32,13 +33,13 @@ fn events_on_a_replaced_ring_count_on_its_successor() {
     };
     assert_eq!(passed(&new), [1, 10, 10, 1]);
     assert_eq!(passed(&old.latest()), [1, 10, 10, 1]);
-    // A reader that found the old ring before the reload sees no later passes there.
+    // A reader that still holds the old ring sees no passes since the reload.
     assert_eq!(passed(&old), [1, 10, 10, 0]);
     assert_eq!(new.concurrency(at(3_100)), 3);
 }
 
-/// The figures of a node of this `shape` that was in use until a `pause` and has been called once
-/// since: passes, completions, smallest response time, largest concurrency.
+/// Uses a node of this `shape`, pauses, and makes one call. Returns its passes, completions,
+/// smallest response time and largest concurrency.
 fn after_a_pause(
     shape: &Shape,
     keeps_minute: bool,
@@ -73,7 +74,8 @@ fn after_a_pause(
 fn after_a_pause_of_any_length_no_old_figure_comes_back() {
     let shape = |bucket_ms, buckets| Shape::new(bucket_ms * 1_000_000, buckets);
     let shapes = [(500, 2), (100, 10), (2_000, 2)];
-    // Pauses around those after which stamps repeat, and those at which the longest jumps end.
+    // Pauses near the numbers of buckets after which stamps repeat, and near the lengths of the
+    // longest jumps.
     for round in [1_u64 << 16, 1 << 22, 1 << 24, 3 << 24, 1 << 30] {
         for pause in round - 30..round + 30 {
             for (bucket_ms, buckets) in shapes {
@@ -94,7 +96,7 @@ fn after_a_pause_of_any_length_no_old_figure_comes_back() {
 fn a_long_bucket_counts_more_calls_than_the_narrow_counter() {
     let node = Node::new(Duration::from_secs(3_600), 1, Tick::ZERO).unwrap();
     let rt = Duration::from_millis(1);
-    // At least 2²⁴ calls, nearly as many as 5 000 a second for an hour.
+    // Slightly more than 2²⁴ calls, about 4 700 a second for an hour.
     for second in 0..10 {
         let now = Tick::from_millis(second * 1_000);
         for _ in 0..=(1 << 24) / 10 {
@@ -171,7 +173,8 @@ fn buckets_are_of_one_moment_if_the_ring_is_far_ahead() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
     node.pass(at(100), 1);
-    // The ring moves first; a reader with an older clock can come before the counters roll.
+    // The ring moves before the counters, and a reader with an older clock reading can come in
+    // between.
     node.ring.add(at(60_000), 3);
     let buckets = node.buckets(at(200));
     let seen: Vec<_> = buckets.iter().map(|b| (b.start(), b.pass())).collect();

@@ -1,29 +1,29 @@
 //! A bounded table of named entries that many threads find without a lock.
 //!
-//! Finding a known key takes no lock and allocates nothing. A new key takes the writer's lock. At
-//! the bound it also needs the place of an idle entry. It gets none if there is no idle entry, or
-//! if another key is [looking](super::turn) for one at the same time. Then its caller counts the
-//! call together with all calls of keys without a place.
+//! Finding a known key takes no lock and allocates nothing. Adding a new key takes the writer's
+//! lock. In a full table, a new key must also evict an idle entry. It gets no place if there is no
+//! idle entry, or if another key is [looking](super::turn) for one at the same time. The caller
+//! then counts the call together with all calls of keys without a place.
 //!
 //! # Eviction
 //!
-//! Each new key at the bound looks at the next few entries, in clock order: a *hand* goes round the
-//! slots. An idle entry leaves the map and waits *in limbo* until no thread holds it any more,
-//! because a call that found it just before still counts on it. Only then are its counts added to
-//! the sum of the retired entries: no count is lost, and none is added twice. If its key is called
-//! again before that, the same entry comes back. So an entry with a call in flight is never
-//! evicted. An entry that replaced another one shares its node, and is not evicted while calls of
-//! the replaced entry are in flight.
+//! Each new key of a full table looks at the next few entries with the clock algorithm: a *hand*
+//! goes round the slots. An idle entry leaves the map and waits *in limbo* until no thread holds it
+//! any more, because a call that found it just before still adds to its counts. Only then are its
+//! counts added to the sum of the retired entries: no count is lost, and none is added twice. If
+//! its key is called again before that, the same entry comes back. So the counts of an entry with a
+//! call in flight are never lost. An entry that replaced another entry shares its node, and is not
+//! evicted while calls of the replaced entry are in flight.
 //!
 //! # Reading all entries
 //!
-//! An entry keeps its slot for as long as it lives, in limbo too, and an entry that replaces it
-//! takes the slot over. So a reader goes through the slots from the first to the last, and its
-//! position tells which entries it has read. It holds a few entries at a time, and all others can
-//! be evicted meanwhile. The counts of an entry that leaves before the reader comes to it are added
-//! to the reader's own sum of retired entries. An entry that is added meanwhile has a higher number
-//! than the reader, and is left to later readers. So each entry is either read or retired, never
-//! both. Any number of readers can be active.
+//! An entry keeps its slot for as long as it lives, also in limbo, and an entry that replaces it
+//! takes over the slot. A reader goes through the slots from the first to the last, so its position
+//! tells which entries it has read. It holds a few entries at a time, and all other entries can be
+//! evicted meanwhile. If an entry leaves before the reader comes to it, its counts are added to
+//! this reader's sum of retired entries. An entry that is added meanwhile has a higher number than
+//! the reader, which skips it. So each entry is either read or retired, never both. Any number of
+//! readers can be active.
 
 mod places;
 mod reading;
@@ -38,16 +38,17 @@ use super::turn::TableTurn;
 use crate::base::sync::{Arc, AtomicU32, Lock, Ordering};
 use crate::clock::Tick;
 
-/// How many entries a new key checks for one to replace: few, because it holds the lock meanwhile.
+/// The number of entries that a new key checks in search of an idle one: few, because it holds the
+/// lock meanwhile.
 const LOOKS: usize = 16;
-/// How many evicted entries may wait for their last holder: few, because each new key at the bound
-/// visits all of them.
+/// The maximum number of entries in limbo: few, because each new key of a full table visits all of
+/// them.
 const LIMBO: usize = 64;
-/// How many entries a reader holds at a time: fewer than `LOOKS`, so that a new key finds others to
-/// replace.
+/// The number of entries that a reader holds at a time: fewer than `LOOKS`, so that a new key finds
+/// entries that are not held.
 const READ_AT_ONCE: usize = LOOKS / 2;
-/// How many slots, empty ones included, a reader passes while it holds the lock: new keys wait for
-/// that lock.
+/// The maximum number of slots, including empty ones, that a reader passes while it holds the lock,
+/// for which new keys wait.
 const PASSED_AT_ONCE: usize = 256;
 /// The slot index of an entry that has left the map.
 const UNLISTED: u32 = u32::MAX;
@@ -62,9 +63,9 @@ pub(crate) trait Resident: Send + Sync + 'static {
 
     fn place(&self) -> &TablePlace;
 
-    /// Returns whether the entry has been neither evicted nor replaced, so that a call that found
-    /// it long ago may still count on it. The answer can be outdated at once; that does no harm,
-    /// because an entry that leaves meanwhile stays in limbo while the call holds it.
+    /// Returns whether the entry has been neither evicted nor replaced, so that a caller that has
+    /// kept it may still add to its counts. The answer can be outdated at once. This does no harm,
+    /// because an entry that leaves stays in limbo while the caller holds it.
     #[inline]
     fn is_listed(&self) -> bool {
         self.place().index.load(Ordering::Relaxed) != UNLISTED
@@ -88,7 +89,7 @@ pub(crate) struct TablePlace {
 /// A bounded table: see the [module](self).
 pub(crate) struct Table<V: Resident> {
     map: HashMap<V::Key, Arc<V>, foldhash::quality::RandomState>,
-    /// Hashes keys to the marks by which the turn knows them.
+    /// Hashes keys to the marks that identify them in the turn.
     hash: foldhash::quality::RandomState,
     writer: Lock<Writer<V>>,
     turn: TableTurn,
@@ -104,7 +105,7 @@ struct Writer<V: Resident> {
     hand: usize,
     /// The slots of the entries in limbo.
     limbo: Vec<usize>,
-    /// The sum of the entries that have left the table.
+    /// The sum of all retired entries.
     gone: Gone<V::Sum>,
     /// The number of the next entry or reading. Entries and readings with lower numbers came
     /// before.
@@ -120,12 +121,12 @@ struct TableSlot<V> {
     number: u64,
 }
 
-/// The sum of the entries that have left a table.
+/// The sum of entries that have left a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gone<S> {
-    /// The counts of these entries.
+    /// The sum of their counts.
     pub(crate) retired: S,
-    /// The number of entries that were evicted.
+    /// The number of these entries.
     pub(crate) evicted: u64,
 }
 
@@ -136,7 +137,7 @@ struct TableReader<S> {
     number: u64,
     /// The next slot to look at.
     next: usize,
-    /// The sum of the entries that left before the reading came to them.
+    /// The sum of the entries that were retired before the reading came to them.
     gone: Gone<S>,
 }
 

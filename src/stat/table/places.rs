@@ -21,7 +21,7 @@ impl<V: Resident> Table<V> {
     pub(crate) fn new(capacity: usize) -> Self {
         let hash = foldhash::quality::RandomState::default();
         Self {
-            // Not incremental: a map that grew once and is only read afterwards would stay slow.
+            // Not incremental: after incremental growth, a map that is only read would stay slow.
             map: HashMap::builder()
                 .hasher(hash.clone())
                 .resize_mode(ResizeMode::Blocking)
@@ -71,10 +71,10 @@ impl<V: Resident> Table<V> {
         self.find_or_make_shared(key, now, || Arc::new(make()))
     }
 
-    /// As [`find_or_make`](Self::find_or_make), for an entry that also has weak references. An
-    /// entry that is used through one during its eviction comes back as another `Arc`, which the
-    /// weak reference does not lead to. So such a use must not make the entry
-    /// non-[idle](Resident::is_idle), or its user must find the entry again by key.
+    /// Like [`find_or_make`](Self::find_or_make), for an entry that also has weak references. If an
+    /// entry is used through a weak reference during its eviction, it comes back in a new `Arc`, to
+    /// which the weak reference does not lead. So either this use must leave the entry
+    /// [idle](Resident::is_idle), or the user must find the entry again by its key.
     pub(crate) fn find_or_make_shared<Q>(
         &self,
         key: &Q,
@@ -103,9 +103,9 @@ impl<V: Resident> Table<V> {
             .find_or_make(mark, &self.writer, is_full, find, insert)
     }
 
-    /// Replaces the entry of `key` by `change(old)`, or puts it in a new place if there is no such
-    /// entry, even beyond the capacity. If the table is full, it first tries to evict an idle
-    /// entry, so that entries beyond the bound are in use. Returns the new entry and the old one.
+    /// Replaces the entry of `key` with `change(old)`. If there is no old entry, adds the new one,
+    /// even beyond the capacity; a full table first tries to evict an idle entry. Returns the new
+    /// entry and the old one.
     pub(crate) fn replace<Q>(
         &self,
         key: &Q,
@@ -133,8 +133,8 @@ impl<V: Resident> Table<V> {
             }
         };
         self.map.pin().insert(entry.key().clone(), entry.clone());
-        // Makes the map free the old entry, so that the node that both share belongs to the new one
-        // alone as soon as no call uses the old one.
+        // Makes the map free the old entry as soon as no call uses it. Then the new entry is the
+        // only owner of the node that both share.
         self.map.guard().flush();
         if let Some(old) = listed {
             old.place().index.store(UNLISTED, Ordering::Relaxed);
@@ -145,8 +145,8 @@ impl<V: Resident> Table<V> {
         (entry, old)
     }
 
-    /// Evicts an idle entry if it finds one, and settles the entries in limbo. Returns whether
-    /// there is a place for another entry.
+    /// Evicts an idle entry if it finds one, and retires entries in limbo that nobody holds.
+    /// Returns whether there is room for another entry.
     fn make_room(&self, writer: &mut Writer<V>, now: Tick) -> bool {
         for _ in 0..LOOKS.min(writer.slots.len()) {
             if writer.limbo.len() >= LIMBO {
@@ -198,9 +198,10 @@ impl<V: Resident> Table<V> {
         self.map.len()
     }
 
-    /// Calls `read` once with every entry that is there at the beginning and does not leave before
-    /// its turn. Returns the sum of all entries that have left, before the beginning or before
-    /// their turn. Calls, new keys and other readers do not wait for a reading.
+    /// Calls `read` once with every entry of the table, except those that leave before the reading
+    /// comes to them. Returns the sum of all entries that have left, including these. Entries that
+    /// are added meanwhile are skipped. Calls, new keys and other readers do not wait for a
+    /// reading.
     pub(crate) fn read_all(&self, mut read: impl FnMut(&Arc<V>)) -> Gone<V::Sum> {
         let mut reading = EndReading(self, self.begin_reading());
         loop {
@@ -211,8 +212,9 @@ impl<V: Resident> Table<V> {
         }
     }
 
-    /// As [`read_all`](Self::read_all), in steps of `pace`; each entry costs `work`. Entries can
-    /// leave and be added between two steps, and no thread waits for a reading that pauses.
+    /// Like [`read_all`](Self::read_all), but pauses between steps of the size that `pace` sets;
+    /// each entry costs `work` units. Entries can leave and be added between two steps, and no
+    /// thread waits for a reading that pauses.
     pub(crate) async fn read_paced(
         &self,
         pace: &mut StepPace,
@@ -247,8 +249,9 @@ impl<V: Resident> Table<V> {
         TableReading { number }
     }
 
-    /// The next step of `reading`: calls `read` with about `most` of the entries that remain. When
-    /// none remain, ends the reading and returns the sum of the entries that have left the table.
+    /// Runs the next step of `reading`: calls `read` with about `most` of the remaining entries.
+    /// When none remain, ends the reading and returns the sum of the entries that have left the
+    /// table.
     pub(super) fn read_some(
         &self,
         reading: &mut TableReading,
@@ -336,7 +339,7 @@ impl<V: Resident> Writer<V> {
     /// Adds the counts of `entry`, which leaves `slot`, to the sums of retired entries.
     fn retire(&mut self, slot: usize, entry: &V) {
         let number = self.slots[slot].number;
-        // Readings that began after the entry was added and have not come to its slot yet get its
+        // Readings that began after the entry was added, and have not come to its slot yet, get its
         // counts here.
         let unread = self.readers.iter_mut();
         let unread = unread.filter(|reader| number < reader.number && slot >= reader.next);

@@ -1,7 +1,7 @@
-//! How an entry that has left the map is retired once nobody holds it.
+//! Retires an entry that has left the map, once nobody holds it.
 //!
-//! A thread that does not find the entry in the map can still have a weak reference to it, and
-//! upgrade it, use the entry and drop it at any moment. If that happens before the evictor has
+//! The entry is no longer in the map, but a thread can still have a weak reference to it, and can
+//! upgrade it, use the entry and drop it at any moment. If this happens before the evictor has
 //! unwrapped the entry, the entry stays:
 //!
 //! ```text
@@ -11,10 +11,10 @@
 //! ```
 //!
 //! Once the entry is unwrapped, no weak reference leads to it. A thread that used the entry between
-//! the first check and the unwrapping has dropped its reference since. So unwrapping synchronizes
-//! with that thread, and the second check sees everything that it did. If the entry must stay then,
-//! it comes back in a new `Arc`: the weak references are dead, and their owners must find the entry
-//! by its key again.
+//! the first check and the unwrapping has dropped its reference by then. So unwrapping synchronizes
+//! with that thread, and the second check sees everything that it wrote. If the entry must stay
+//! now, it comes back in a new `Arc`: the old weak references are dead, and their owners must find
+//! the entry by its key again.
 
 use std::ops::Deref;
 
@@ -26,8 +26,8 @@ pub(super) trait Holding<V>: Deref<Target = V> + Sized {
     /// Returns whether there are other references. Does not synchronize with their owners.
     fn is_held_by_others(&self) -> bool;
 
-    /// Returns the entry if there are no other references. Synchronizes with all owners that
-    /// dropped theirs.
+    /// Returns the entry if there are no other references. Synchronizes with all owners that have
+    /// dropped their references.
     fn unwrap(self) -> Result<V, Self>;
 
     /// Returns a new reference to `entry`, to which no weak reference leads.
@@ -48,9 +48,9 @@ impl<V> Holding<V> for Arc<V> {
     }
 }
 
-/// Passes the entry to `read` and drops it if no thread holds it any more and `may_go` still allows
-/// it. A call can have found the entry, used it and dropped it since it was chosen; `may_go` sees
-/// the effects of all such calls.
+/// If no thread holds the entry any more and `may_go` still allows it, passes the entry to `read`
+/// and drops it. Otherwise returns the entry. A call can have used and dropped the entry since it
+/// was chosen for eviction; `may_go` sees the effects of all these calls.
 pub(super) fn settle<V, H: Holding<V>>(
     entry: H,
     may_go: impl Fn(&V) -> bool,
@@ -63,7 +63,7 @@ pub(super) fn settle<V, H: Holding<V>>(
     if entry.is_held_by_others() {
         return Err(entry);
     }
-    // Synchronizes with every holder that dropped its reference before, as unwrapping does.
+    // Synchronizes with every holder that has dropped its reference, as unwrapping does.
     fence(Ordering::Acquire);
     if !may_go(&entry) {
         return Err(entry);
@@ -85,8 +85,8 @@ pub(in crate::stat) mod models {
     use super::*;
     use crate::base::sync::AtomicU64;
 
-    /// A call counts on an entry and drops it, while an evictor waits for the last holder: every
-    /// count is in the sum.
+    /// A call adds to the count of an entry and drops it, while an evictor waits for the last
+    /// holder. Every count must be in the sum.
     pub(in crate::stat) fn drop_during_evict() {
         let entry = Arc::new(AtomicU64::new(0));
         let call = entry.clone();
@@ -106,8 +106,8 @@ pub(in crate::stat) mod models {
         assert_eq!(retired, Some(1), "an event was lost");
     }
 
-    /// A call uses an entry through a weak reference, while an evictor finds the entry idle: either
-    /// the call comes too late, or the entry stays, with the call's count.
+    /// A call uses an entry through a weak reference, while an evictor finds the entry idle. Either
+    /// the call comes too late, or the entry stays with the call's count.
     pub(in crate::stat) fn weak_use_during_evict() {
         let entry = Counted::wrap(AtomicU64::new(0));
         let weak = entry.downgrade();

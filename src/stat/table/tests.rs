@@ -1,4 +1,5 @@
-//! Tests of the table: which key gets a place, which one keeps it, and which one is evicted.
+//! Tests of the table: which keys get a place, which entries keep it and which are evicted, and
+//! readings of all entries.
 
 use super::*;
 use crate::base::sync::{AtomicU32, AtomicU64};
@@ -114,8 +115,8 @@ fn an_entry_found_just_before_its_eviction_comes_back_with_its_counts() {
     table.find_or_make(&2, at(0), make(2, at(9)));
     let held = std::cell::RefCell::new(None);
     {
-        // Takes a reference that the hand does not see, as a call that finds the entry during the
-        // check.
+        // Takes a reference that the hand does not see, like a call that finds the entry just after
+        // the check.
         let mut writer = table.writer.lock();
         table.map.pin().remove(&1);
         *held.borrow_mut() = writer.slots[0].entry.clone();
@@ -221,8 +222,8 @@ fn push_out(table: &Table<Counter>, keys: std::ops::Range<u64>) -> usize {
 #[test]
 fn entries_are_evicted_while_all_are_read_and_each_is_read_or_retired() {
     const KEYS: u64 = 1_000;
-    // The number of entries that the reader has read when new keys come; the hand goes round
-    // independently.
+    // The number of entries that the reader has read when the first new keys come. The hand moves
+    // independently of the reader.
     for from in [0, 1, 7, 8, 300, 800] {
         let table = idle_table(KEYS);
         let (mut read, mut placed) = (0, 0);
@@ -235,7 +236,7 @@ fn entries_are_evicted_while_all_are_read_and_each_is_read_or_retired() {
         });
         assert!(placed >= 600, "{placed} of 600 have found a place");
         assert_eq!(read + gone.retired, KEYS, "from {from} on");
-        // The reading leaves nothing behind that a later one would count.
+        // The reading leaves no state behind that a later reading would count.
         let mut alive = 0;
         let gone = table.read_all(|entry| alive += entry.count.load(Ordering::Relaxed));
         assert_eq!(alive + gone.retired, KEYS);
@@ -249,7 +250,7 @@ fn an_entry_that_is_replaced_or_comes_back_is_read_once() {
     let (mut read, mut renewed) = (Vec::new(), 0);
     table.read_all(|entry| {
         read.push(entry.key);
-        // Replaces entries that were read, entries that were not read yet, and some from limbo.
+        // Replaces entries that were read, entries that were not read yet, and entries in limbo.
         for key in [entry.key, (entry.key + 50) % KEYS] {
             push_out(&table, 1_000 + key..1_001 + key);
             table.replace(&key, at(9), |old| {
@@ -287,7 +288,7 @@ fn concurrent_readings_in_steps_are_exact_and_block_nobody() {
     let mut step = 0;
     while readings.iter().any(|(.., gone)| gone.is_none()) {
         for (place, (reading, read, gone)) in readings.iter_mut().enumerate() {
-            // Each reading has its own pace.
+            // Each reading runs at a different pace.
             if gone.is_none() && step % (place + 1) == 0 {
                 let mut add = |entry: &Arc<Counter>| *read += entry.count.load(Ordering::Relaxed);
                 *gone = table.read_some(reading, 16, &mut add);

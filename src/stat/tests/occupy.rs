@@ -1,5 +1,4 @@
-//! Tests of loans: those that fail or are cancelled, and those that start when tokens leave the
-//! window.
+//! Tests of loans that fail or are cancelled, and of loans that start when tokens leave the window.
 
 use super::super::tests::oracle::reserve;
 use super::*;

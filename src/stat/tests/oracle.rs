@@ -1,6 +1,6 @@
-//! A window that counts every bucket for ever and sums up each time: slow, and
-//! plain enough to be right. A ring must answer all operations as this window does.
-// Builds for the fuzzer make the module public, and nobody else sees it.
+//! A naive window that keeps the count of every bucket and sums them up each time. It is slow, and
+//! simple enough to be obviously right. A ring must answer all operations as this window does.
+// The module is public only in builds for the fuzzer.
 #![allow(missing_docs, unreachable_pub, reason = "for the fuzzer alone")]
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ impl Rule {
     }
 }
 
-/// Counts per bucket, kept for ever, and summed up each time.
+/// The counts of all buckets, which are never dropped and are summed up for each answer.
 #[derive(Debug, Default)]
 struct Oracle {
     newest: i64,
@@ -111,8 +111,8 @@ impl Oracle {
     }
 }
 
-/// The loan that [`LeapArray::borrow_for`] makes for a call that comes at `now`, and how many tokens
-/// were charged in vain.
+/// Calls [`LeapArray::borrow_for`] for a call that comes at `now`. Returns the loan, and the number
+/// of tokens that were charged in vain.
 pub(in crate::stat) fn reserve(
     array: &LeapArray,
     now: Tick,
@@ -131,8 +131,8 @@ pub(in crate::stat) fn reserve(
     (loan, spent)
 }
 
-/// One operation on a ring. Times are in milliseconds; an index is that of
-/// something which was taken or lent, modulo how many there are.
+/// One operation on a ring. Times are in milliseconds. An index selects one of the takes or loans
+/// so far, modulo their number.
 #[derive(Clone, Debug)]
 pub enum Op {
     Advance(u64),
@@ -145,8 +145,8 @@ pub enum Op {
     Read,
 }
 
-/// Does `ops`, from the time `start` in milliseconds on, to a ring of `buckets`
-/// buckets under `rules` and to the oracle, and asserts that both answer alike.
+/// Applies `ops` to a ring of `buckets` buckets under `rules` and to the oracle, and asserts that
+/// both give equal answers. The clock starts at `start`, in milliseconds.
 pub fn replay(buckets: u32, rules: &[Rule], start: u64, ops: impl IntoIterator<Item = Op>) {
     let interval = Duration::from_millis(BUCKET_MS * u64::from(buckets));
     let array = LeapArray::new(interval, buckets).unwrap();
@@ -192,7 +192,8 @@ pub fn replay(buckets: u32, rules: &[Rule], start: u64, ops: impl IntoIterator<I
             }
             Op::Refund(index) if !taken.is_empty() => {
                 let (bucket, n) = taken.swap_remove(index % taken.len());
-                // A step back may leave the oracle's newest behind ours: bring both on.
+                // `refund_at` does not advance the ring, so a read first advances it as far as the
+                // oracle.
                 let _ = array.sum(tick);
                 assert_eq!(array.refund_at(bucket, n), oracle.refund(bucket as i64, n));
             }

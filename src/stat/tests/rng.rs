@@ -1,4 +1,4 @@
-//! A pseudo-random generator for tests, also for those under `tests/`.
+//! A pseudo-random generator for tests, including the integration tests under `tests/`.
 
 /// A small generator (SplitMix64): the numbers need to differ, not to be secure.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl Rng {
     }
 }
 
-/// The number of calls of a long run: `SENTINEL_ATTEMPTS`, or as many as this build makes in a few
+/// The number of calls of a long run: `SENTINEL_ATTEMPTS`, or a default that takes this build a few
 /// seconds.
 pub(crate) fn attempts() -> u64 {
     let default = if cfg!(debug_assertions) {

@@ -1,8 +1,8 @@
 //! Stress test of the ring with real threads: late clocks, jumps, batches, refunds, loans,
 //! cancellations and readers. Afterwards every aligned window is counted.
 //!
-//! `SENTINEL_ATTEMPTS` sets the number of attempts in all; the default is a million in release
-//! builds, and a fifth of that in others. `SENTINEL_SEED` sets the seed, which is printed.
+//! `SENTINEL_ATTEMPTS` sets the total number of attempts; the default is a million in release
+//! builds and 200 000 in debug builds. `SENTINEL_SEED` sets the seed, which is printed.
 use std::collections::HashMap;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
@@ -34,7 +34,7 @@ const fn rule(buckets: u64, stride: u64, limit: u32) -> Rule {
 }
 
 /// The rules of each array. Among them are single buckets, windows of different lengths, a rule
-/// with its own buckets, and a strict rule (one bucket more).
+/// whose buckets span several array buckets, and a strict rule, whose window is one bucket longer.
 const SETS: &[&[Rule]] = &[
     &[rule(2, 1, 20)],
     &[rule(1, 1, 7)],
@@ -44,7 +44,7 @@ const SETS: &[&[Rule]] = &[
     &[rule(2, 1, 15), rule(2, 5, 60)],
 ];
 
-/// What one thread did.
+/// The results of one thread.
 #[derive(Default)]
 struct Tally {
     /// The tokens of calls that ran, by bucket.
@@ -61,7 +61,7 @@ impl Tally {
     }
 }
 
-/// One thread's part of a round.
+/// Makes one thread's attempts of a round.
 fn work(
     array: &LeapArray,
     quotas: &[Quota],
@@ -72,7 +72,7 @@ fn work(
     let mut tally = Tally::default();
     for _ in 0..attempts {
         tally.attempts += 1;
-        // All threads share one clock and move it on.
+        // All threads share one clock and advance it.
         match rng.below(1_000) {
             0..40 => {
                 time.fetch_add(rng.below(3) as u64 * 500_000, Ordering::Relaxed);
@@ -83,7 +83,7 @@ fn work(
             _ => {}
         }
         let now = Tick::from_nanos(time.load(Ordering::Relaxed));
-        // Sometimes a thread yields between reading the clock and using the time.
+        // Sometimes a thread yields after reading the clock, so that its time is late.
         if rng.one_in(50) {
             thread::yield_now();
         }
@@ -138,7 +138,7 @@ fn round(rules: &[Rule], threads: u64, readers: u64, rng: &mut Rng) -> (u64, u64
                 .unwrap()
         })
         .collect();
-    // A multiple of every stride, so that the first window is a whole one.
+    // The clock starts at a multiple of every stride, so that the first window is whole.
     let time = AtomicU64::new(3_600_000_000_000);
     let is_over = AtomicBool::new(false);
     let tallies: Vec<_> = thread::scope(|scope| {
@@ -205,8 +205,8 @@ fn no_window_exceeds_its_limit_and_no_token_is_lost() {
     let (mut attempts, mut windows, mut filled, mut borrowed) = (0, 0, 0, 0);
     let mut rng = Rng::seeded();
     let mut turns = SETS.iter().cycle().zip([2, 4, 16].into_iter().cycle());
-    // Six sets and three numbers of threads: skip one pair after each cycle of the sets, so that
-    // all pairs occur.
+    // There are six sets of rules and three numbers of threads. One pair is skipped after each
+    // cycle of the sets, so that all pairs occur.
     let mut turn = 0;
     while attempts < wanted {
         let (rules, threads) = turns.next().unwrap();
@@ -214,7 +214,7 @@ fn no_window_exceeds_its_limit_and_no_token_is_lost() {
         if turn % SETS.len() == 0 {
             turns.next();
         }
-        // Only some rounds have readers, because they slow the others down.
+        // Only some rounds have readers, because readers slow the other threads down.
         let readers = if turn % 16 == 1 { 2 } else { 0 };
         let done = round(rules, threads, readers, &mut rng);
         attempts += done.0;

@@ -1,9 +1,10 @@
-//! Recorded answers of Sentinel's Java implementation, replayed against this
-//! crate's types.
+//! Replays recorded answers of Alibaba Sentinel, the Java implementation, against types of this
+//! crate.
 //!
-//! `tests/vectors/FORMAT.md` describes the files. Another folder of the same format can be named by
-//! `SENTINEL_VECTORS`. Every answer falls into a class of `replay::classes`: most must equal ours,
-//! and the others are listed there with the reason why they differ.
+//! `tests/vectors/FORMAT.md` describes the files. `SENTINEL_VECTORS` can name another folder with
+//! files of this format. Every answer belongs to a class of `replay::classes`. Most classes require
+//! that our answer equals the recorded one; for all others, the class gives the reason why answers
+//! may differ.
 
 use super::replay::circuit_breaker::BreakerSubject;
 use super::replay::classes::{

@@ -46,7 +46,8 @@ impl Subject for BreakerSubject {
                 json!({ "result": result, "states": self.states() })
             }
             "exit" => {
-                // In the listed cases, a call that was refused here may have run in the recording.
+                // In cases whose answers may differ, a call that was refused here may have run in
+                // the recording.
                 if let Some(mut entry) = self.running.remove(&step.int("id")) {
                     if step.is("error") {
                         entry.fail();
@@ -77,8 +78,8 @@ impl BreakerSubject {
     }
 }
 
-/// Recorded breakers have one bucket, and open when a threshold is exceeded, but
-/// for a ratio of slow calls of exactly 1, which opens when it is reached.
+/// Converts a recorded breaker. Recorded breakers have one bucket and open when their threshold is
+/// exceeded, except that a slow ratio of exactly 1 opens when it is reached.
 fn rule(rule: &Value) -> CircuitBreakerRule {
     let number = |field: &str| rule[field].as_f64().unwrap_or(0.0);
     let (made, exceeds) = match rule["strategy"].as_str() {

@@ -1,4 +1,4 @@
-//! Classes of recorded answers: which ones ours must equal, and which may differ, and why.
+//! Classes of recorded answers: which of them our answers must equal, and which may differ and why.
 
 use serde_json::Value;
 
@@ -11,10 +11,10 @@ use super::holds::{
 };
 use super::{Case, Step};
 
-/// One recorded answer with ours, and its context.
+/// One recorded answer, the answer of this crate, and the context of both.
 pub(crate) struct Answer<'a> {
     pub(crate) case: &'a Case,
-    /// The index of its step in the case.
+    /// The index of the answer's step in the case.
     pub(crate) step: usize,
     /// The name of this part of the step's answer.
     pub(crate) field: &'a str,
@@ -24,28 +24,28 @@ pub(crate) struct Answer<'a> {
     pub(crate) answers: &'a [Value],
     /// Whether all our answers to earlier steps of the case equal the recorded ones.
     pub(crate) same_so_far: bool,
-    /// Whether a call of the case has had another result (passed, waited or refused) than in the
-    /// record.
+    /// Whether the result of any call of the case so far (passed, waited or refused) differs from
+    /// the record.
     pub(crate) has_flipped: bool,
 }
 
-/// The condition on our answers of a class.
+/// The condition that our answers of a class must meet.
 pub(crate) enum Verdict {
-    /// Ours must equal the recorded one.
+    /// Our answer must equal the recorded one.
     Exact,
-    /// Ours must equal the recorded one, or the function must accept it.
+    /// Our answer must equal the recorded one, or the function must accept it.
     Bounded(fn(&Answer<'_>) -> bool),
-    /// The function must accept it, even if it equals the recorded one.
+    /// The function must accept our answer, even if it equals the recorded one.
     Always(fn(&Answer<'_>) -> bool),
-    /// In each second as many calls must pass as in the record, with a difference of at most one
-    /// call or 5 %.
+    /// The number of calls that pass in each second may differ from the record by at most one call
+    /// or 5 %.
     Rate,
     /// No condition: the answers are only listed and counted.
     NumberedRules,
 }
 
-/// No call may pass that the record refuses, or pass earlier, as long as all earlier answers of the
-/// case are equal.
+/// As long as all earlier answers of the case are equal, no call may pass that the record refuses,
+/// and none may pass earlier.
 const CAUTIOUS: Verdict = Verdict::Bounded(is_cautious);
 
 /// A class of answers. An answer belongs to the first class whose `holds` returns true for it.
@@ -53,9 +53,9 @@ pub(crate) struct Class {
     pub(crate) name: &'static str,
     pub(crate) verdict: Verdict,
     pub(crate) holds: fn(&Answer<'_>) -> bool,
-    /// How many answers of the vectors in this repository belong to the class.
+    /// The number of answers in the vectors of this repository that belong to the class.
     pub(crate) answers: usize,
-    /// How many of our answers in the class differ from the recorded ones.
+    /// The number of our answers in the class that differ from the recorded ones.
     pub(crate) differing: usize,
 }
 

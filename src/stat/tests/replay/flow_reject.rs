@@ -1,4 +1,4 @@
-//! Replays rules that refuse at once: the subject is an engine with one flow or isolation rule.
+//! Replays rules that refuse at once, on an engine with one flow or isolation rule.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub(crate) struct Chain {
     clock: ManualClock,
     running: VecDeque<Entry>,
     waiting: Vec<Waiting>,
-    /// The number of calls that the record ends while they still wait here.
+    /// The number of calls that have ended in the record while they still wait in this engine.
     ended_early: usize,
 }
 
@@ -69,7 +69,7 @@ impl Subject for Chain {
 }
 
 impl Chain {
-    /// Starts the waiting calls whose time has come; the record contains only the decision to wait.
+    /// Starts the waiting calls that are due. The record contains only their decision to wait.
     fn admit_due(&mut self) {
         for waiting in std::mem::take(&mut self.waiting) {
             match waiting.admit() {
@@ -112,8 +112,8 @@ impl Chain {
         };
         let minute = node.seconds().expect("seconds are kept");
         let sum = |of: fn(&NodeBucket) -> u64| minute.iter().map(of).sum::<u64>();
-        // The record counts a waiting call as running, and its tokens as passed
-        // in this minute, from the promise on.
+        // From its decision to wait on, the record counts a waiting call as running and its tokens
+        // as passed.
         let threads = node.concurrency() as usize + self.waiting.len() - self.ended_early;
         json!({
             "pass_qps": node.qps(Event::Pass),

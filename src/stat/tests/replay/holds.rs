@@ -1,4 +1,5 @@
-//! The predicates of the classes: which answers a class holds, and which of ours it accepts.
+//! The predicates of the classes. Some select the answers that a class holds; others accept an
+//! answer of ours that differs.
 
 use std::collections::HashMap;
 
@@ -22,7 +23,7 @@ pub(super) fn is_detail(answer: &Answer<'_>) -> bool {
     answer.case.has_tag("impl:")
 }
 
-/// Holds the previous bucket of a ring that has only one bucket.
+/// Holds readings of the previous bucket of a ring that has only one bucket.
 pub(super) fn is_before_the_only_one(answer: &Answer<'_>) -> bool {
     answer.case.config["sample_count"] == 1 && answer.op() == "previous_window"
 }
@@ -35,7 +36,7 @@ pub(super) fn is_huge(answer: &Answer<'_>) -> bool {
     })
 }
 
-/// Returns whether the case has had a call of another weight than 1.
+/// Returns whether a call of the case so far had a weight other than 1.
 fn is_weighted(answer: &Answer<'_>) -> bool {
     answer
         .so_far()
@@ -50,7 +51,7 @@ pub(super) fn is_near_in_queue(answer: &Answer<'_>) -> bool {
     (recorded - ours).abs() <= rounding_in_queue(answer)
 }
 
-/// Accepts waits that differ by at most a microsecond, the precision of the record.
+/// Accepts times in ns that differ by at most a microsecond, the precision of the record.
 pub(super) fn is_as_long(answer: &Answer<'_>) -> bool {
     let (Some(recorded), Some(ours)) = (answer.recorded.as_u64(), answer.ours.as_u64()) else {
         return false;
@@ -58,15 +59,16 @@ pub(super) fn is_as_long(answer: &Answer<'_>) -> bool {
     recorded.abs_diff(ours) <= 1_000
 }
 
-/// Accepts a call that passes in the record and waits here for no longer than the rounding.
+/// Accepts a wait of at most [`rounding_in_queue`] for a call that passes in the record.
 pub(super) fn is_nearly_its_turn(answer: &Answer<'_>) -> bool {
     let wait_ms = answer.answers[answer.step]["wait_ms"].as_f64();
     let is_short = wait_ms.is_some_and(|wait_ms| wait_ms <= rounding_in_queue(answer));
     answer.recorded == "pass" && is_short
 }
 
-/// The largest difference that rounding can make: half a millisecond, or one nanosecond, for this
-/// call and for each call in the queue before it. Calls with other arguments have other queues.
+/// Returns the largest difference in wait that rounding can make: half a millisecond for this call
+/// and for each call before it in its queue. If the record is in nanoseconds, it is one nanosecond
+/// per call. Calls with other arguments are in other queues.
 fn rounding_in_queue(answer: &Answer<'_>) -> f64 {
     let is_waiting = |step: &&Step| step.get("expect").is_some_and(|e| e["result"] != "pass");
     let this = &answer.case.steps[answer.step];
@@ -93,16 +95,16 @@ pub(super) fn is_low(answer: &Answer<'_>) -> bool {
     answer.case.config["count"].as_f64() < Some(10.0)
 }
 
-/// What has happened so far in a case of circuit breakers.
+/// Events so far in a case of circuit breakers, for which recorded answers may differ from ours.
 #[derive(Default)]
 pub(super) struct HalfOpenPast {
-    /// A call has ended that began before the last change of some state.
+    /// A call has ended that began before the last change of the breakers' states.
     pub(super) has_old_call: bool,
     /// A breaker has been half-open for longer than a probe may take.
     pub(super) has_outlived: bool,
 }
 
-/// Finds out what has happened in the case up to this answer.
+/// Computes the events of the case up to this answer.
 pub(super) fn half_open_past(answer: &Answer<'_>) -> HalfOpenPast {
     let mut past = HalfOpenPast::default();
     let rules = answer.case.config["rules"].as_array();
@@ -145,12 +147,12 @@ pub(super) fn is_store(answer: &Answer<'_>) -> bool {
     answer.field == "stored_tokens"
 }
 
-/// Holds answers of a limit on concurrency after a call of another weight than 1.
+/// Holds answers of a limit on concurrency after a call of a weight other than 1.
 pub(super) fn is_weighted_thread(answer: &Answer<'_>) -> bool {
     answer.case.config["grade"] == "thread" && is_weighted(answer)
 }
 
-/// Holds answers of a rule whose interval is not a second, after a call of another weight than 1.
+/// Holds answers of a rule whose interval is not a second, after a call of a weight other than 1.
 pub(super) fn is_weighted_in_another_interval(answer: &Answer<'_>) -> bool {
     answer.case.config["interval_ms"] != 1_000 && is_weighted(answer)
 }
@@ -169,7 +171,7 @@ pub(super) fn is_long(answer: &Answer<'_>) -> bool {
         })
 }
 
-/// Holds average response times after a call of another weight than 1.
+/// Holds average response times after a call of a weight other than 1.
 pub(super) fn is_weighted_average(answer: &Answer<'_>) -> bool {
     ["avg_rt", "rt"].contains(&answer.field) && is_weighted(answer)
 }
@@ -182,7 +184,7 @@ pub(super) fn has_collection(answer: &Answer<'_>) -> bool {
     })
 }
 
-/// Holds the cases with a rule that is refilled and refuses at once.
+/// Holds the cases with a refilled quota that refuses at once.
 pub(super) fn is_refilled(answer: &Answer<'_>) -> bool {
     let rule = &answer.case.config["rules"][0];
     rule["grade"] == "qps" && rule["control"] == "reject"
@@ -193,8 +195,9 @@ pub(super) fn is_queue(answer: &Answer<'_>) -> bool {
     answer.case.config["rules"][0]["control"] == "throttle"
 }
 
-/// Compares our answer with a naive quota that is refilled continuously, in integer fractions of a
-/// token. Where exactly enough is left, ours may refuse, because it rounds the price of a token up.
+/// Accepts an answer of ours that a naive, continuously refilled quota would give, computed in
+/// integer fractions of a token. If exactly enough is left, a refusal is accepted too, because our
+/// quota rounds the price of a token up.
 pub(super) fn is_refilled_all_the_time(answer: &Answer<'_>) -> bool {
     let rule = &answer.case.config["rules"][0];
     let step = &answer.case.steps[answer.step];
@@ -226,8 +229,8 @@ pub(super) fn is_refilled_all_the_time(answer: &Answer<'_>) -> bool {
     }
 }
 
-/// Accepts an answer that is not more permissive than the recorded one, and any answer once an
-/// earlier one of the case has differed.
+/// Accepts an answer that is not more permissive than the recorded one. Once an earlier answer of
+/// the case has differed, accepts any answer.
 pub(super) fn is_cautious(answer: &Answer<'_>) -> bool {
     let rank = |value: &Value| ["pass", "wait", "block"].iter().position(|it| value == it);
     let (recorded, ours) = (answer.recorded, answer.ours);

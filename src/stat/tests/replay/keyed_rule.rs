@@ -1,4 +1,4 @@
-//! Replays rules for each value of a parameter: the subject is an engine with the rules of one
+//! Replays keyed rules, which limit each value of a parameter, on an engine with the rules of one
 //! resource.
 
 use std::collections::HashMap;
@@ -66,7 +66,7 @@ impl Subject for Hot {
 }
 
 impl Hot {
-    /// Starts and ends the waiting calls whose time has come.
+    /// Starts and ends the waiting calls that are due.
     fn admit_due(&mut self) {
         for waiting in std::mem::take(&mut self.waiting) {
             match waiting.admit() {
@@ -77,8 +77,8 @@ impl Hot {
         }
     }
 
-    /// Returns the answer to one recorded call, and its entries. Each element of a collection is a
-    /// call of its own; the elements before a refused one have passed.
+    /// Makes one recorded call; returns the answer and the entries. Each element of a collection is
+    /// a separate call. If an element is refused, the earlier elements have already passed.
     fn enter(&mut self, args: &[Value], n: u32) -> (Value, Vec<Entry>) {
         let mut entries = Vec::new();
         let mut delay = Duration::ZERO;
@@ -120,14 +120,13 @@ fn args(step: &Step) -> &[Value] {
     args.expect("a list of values")
 }
 
-/// The text of a value is its JSON, because recorded values of different types are different
-/// values.
+/// Converts a value to its JSON text, so that recorded values of different types stay different.
 fn text_of(value: &Value) -> Option<String> {
     (!value.is_null()).then(|| value.to_string())
 }
 
-/// The arguments of each call that a recorded call stands for: one for each element, if one of the
-/// arguments is a collection.
+/// Returns the arguments of each call that a recorded call stands for. If an argument is a
+/// collection, that is one call for each element.
 fn one_by_one(args: &[Value]) -> Vec<Vec<Value>> {
     let Some(at) = args.iter().position(Value::is_array) else {
         return vec![args.to_vec()];
@@ -141,7 +140,7 @@ fn one_by_one(args: &[Value]) -> Vec<Vec<Value>> {
     elements.map(with).collect()
 }
 
-/// The value by which a rule limits, as [`Hot`] gives it to the engine.
+/// The value that a rule limits, as the text that [`Hot`] passes to the engine.
 pub(crate) fn value(rule: &Value, step: &Step) -> Option<String> {
     let args = args(step);
     let index = rule["param_idx"].as_i64().expect("a place");
@@ -154,7 +153,7 @@ pub(crate) fn value(rule: &Value, step: &Step) -> Option<String> {
     args.get(index).and_then(text_of)
 }
 
-/// How many calls with this value may pass in an interval.
+/// The number of calls with this value that may pass in an interval.
 pub(crate) fn threshold(rule: &Value, value: &str) -> i64 {
     let own = items(rule).find(|(text, _)| text == value);
     own.map_or_else(|| count(rule), |(_, threshold)| threshold)
@@ -165,7 +164,7 @@ fn count(rule: &Value) -> i64 {
     rule["count"].as_f64().expect("a number") as i64
 }
 
-/// The values that have a threshold of their own, with that threshold.
+/// The values that have a separate threshold, with that threshold.
 fn items(rule: &Value) -> impl Iterator<Item = (String, i64)> {
     rule["items"].as_array().into_iter().flatten().map(|item| {
         let text = item["value"].as_str().expect("a text");
@@ -177,8 +176,9 @@ fn items(rule: &Value) -> impl Iterator<Item = (String, i64)> {
     })
 }
 
-/// Converts a recorded rule. Leaves out the recorded capacity: this crate forgets no value that has
-/// spent tokens, and which values get no place in a full table depends on chance.
+/// Converts a recorded rule. Leaves out the recorded capacity, because its effects differ: this
+/// crate forgets no value that has spent tokens, and in a full table it depends on chance which
+/// values get no place.
 fn rule(rule: &Value) -> KeyedRule {
     let whole = |name: &str| {
         let value = rule[name].as_i64().unwrap_or(0);

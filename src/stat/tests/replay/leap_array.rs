@@ -1,5 +1,5 @@
-//! Replays the ring of buckets: the subject is one `LeapArray` for each event, and a `Node` for the
-//! smallest response time.
+//! Replays the ring of buckets, on one `LeapArray` for each event and a `Node` for the smallest
+//! response time.
 
 use std::time::Duration;
 
@@ -91,8 +91,8 @@ impl Arrays {
         &self.events[place.expect("an event")]
     }
 
-    /// Moves all arrays to `now`: the recorded object is one array of five counts, in which an
-    /// access to one count opens the window for all.
+    /// Advances all arrays to `now`. The recorded object is one array of five counts, and an access
+    /// to any count opens the bucket for all of them.
     fn touch(&self, now: Tick) {
         for event in &self.events {
             event.add(now, 0);
@@ -105,7 +105,7 @@ impl Arrays {
         rt.clamp(1, self.max_rt)
     }
 
-    /// The windows in which anything was counted.
+    /// The recorded form of the buckets in which anything was counted.
     fn windows(&self, now: Tick) -> Vec<Value> {
         let rts = self.node.buckets(now);
         let count = |event: usize, start| {

@@ -1,4 +1,4 @@
-//! Reads recorded cases, replays every step on one of this crate's types, and compares the answers.
+//! Reads recorded cases, replays every step on a type of this crate, and compares the answers.
 
 pub(crate) mod circuit_breaker;
 pub(crate) mod classes;
@@ -21,9 +21,9 @@ use tower_sentinel::clock::Tick;
 
 use classes::{Answer, Class, Verdict};
 
-/// The object on which a file is replayed. A new one is created for every case.
+/// The object on which a file is replayed. A new object is created for every case.
 pub(crate) trait Subject {
-    /// Creates the object under test. The error tells why `config` is invalid.
+    /// Creates the object under test. The error says why `config` is invalid.
     fn new(config: &Value) -> Result<Self, String>
     where
         Self: Sized;
@@ -52,12 +52,12 @@ pub(crate) struct Step {
 /// enough that recorded times can be negative.
 const ORIGIN_MS: i64 = 3_600_000_000;
 
-/// The time that is recorded as `ms`.
+/// Returns the time that is recorded as `ms`.
 pub(crate) fn at(ms: i64) -> Tick {
     Tick::from_millis(u64::try_from(ORIGIN_MS + ms).expect("a time near the origin"))
 }
 
-/// The recorded form of a time, in ms.
+/// Returns the recorded form of a time, in ms.
 pub(crate) fn ms(tick: Tick) -> i64 {
     i64::try_from(tick.as_millis()).expect("a time of this test") - ORIGIN_MS
 }
@@ -66,8 +66,8 @@ pub(crate) fn millis(config: &Value, name: &str) -> Duration {
     Duration::from_millis(config[name].as_u64().unwrap_or(0))
 }
 
-/// The threshold of a rule that counts whole calls. A threshold below 1, which no call fits,
-/// becomes 0.
+/// Returns the threshold of a rule that counts whole calls. A threshold below 1 becomes 0, because
+/// no call fits under it.
 pub(crate) const fn whole_calls(threshold: f64) -> f64 {
     if threshold < 1.0 { 0.0 } else { threshold }
 }
@@ -165,7 +165,7 @@ pub(crate) fn run<S: Subject>(name: &str, classes: &[Class]) {
     }
 }
 
-/// How many answers fell into a class.
+/// The number of answers in a class, and of our answers that differ from the recorded ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     answers: usize,
@@ -191,7 +191,7 @@ pub(crate) fn run_text<S: Subject>(text: &str, classes: &[Class]) -> Vec<Tally> 
     tallies
 }
 
-/// Replays one case, and notes in `faults` the answers that their classes do not accept.
+/// Replays one case. Adds a message to `faults` for each answer that its class does not accept.
 fn replay<S: Subject>(
     case: &Case,
     classes: &[Class],
@@ -200,12 +200,12 @@ fn replay<S: Subject>(
 ) {
     let mut subject = S::new(&case.config);
     let (mut same_so_far, mut has_flipped) = (true, false);
-    // The calls that pass in each second, in the record and here.
+    // The number of calls that pass in each second, in the record and in the replay.
     let mut rates = BTreeMap::<i64, (i64, i64)>::new();
     let mut answers = Vec::new();
     for (index, step) in case.steps.iter().enumerate() {
         let ours = match &mut subject {
-            // An object that could not be created answers only this step.
+            // Only this step is answered if the object could not be created.
             Err(_) if step.op == "construct" => serde_json::json!({ "error": true }),
             Ok(_) if step.op == "construct" => serde_json::json!({ "error": false }),
             Err(error) => panic!("{}: {error}", case.name),
@@ -269,7 +269,7 @@ fn replay<S: Subject>(
     }
 }
 
-/// Collects the parts of a recorded answer and of ours, with their paths.
+/// Collects corresponding parts of a recorded answer and of ours, each with its path.
 fn pair<'a>(
     path: &str,
     recorded: &'a Value,

@@ -1,5 +1,5 @@
-//! Replays borrowing from coming windows: the subject is a `LeapArray` for the second, whose loans
-//! are the borrowed tokens, and one for the minute.
+//! Replays borrowing from coming buckets. One `LeapArray` stands for the second, and its loans are
+//! the borrowed tokens; another stands for the minute.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 pub(crate) struct Lender {
     second: LeapArray,
-    /// The seconds of the last minute. As in the recorded object, borrowed tokens count here when
-    /// they are promised.
+    /// The seconds of the last minute. As in the recorded object, borrowed tokens count here from
+    /// the loan on.
     minute: LeapArray,
     patience: Duration,
 }
@@ -67,7 +67,8 @@ impl Subject for Lender {
                 "waiting": self.second.waiting(now),
                 "windows": counts(self.second.buckets(now)),
                 "borrowed": counts(self.second.loans(now)),
-                // Sentinel reads this figure from the second's counter, but adds to the minute's.
+                // Always 0 in the record: the recorded implementation reads this figure from the
+                // counter of the second, but adds to that of the minute.
                 "occupied_pass_qps": 0.0,
                 "minute_pass": self.minute.sum(now),
             }),
@@ -91,8 +92,8 @@ impl Lender {
             .ok()
     }
 
-    /// Holds tokens for the bucket of `at`, if that is the next one; counts them at once if it is
-    /// an earlier one.
+    /// Holds tokens for the bucket of `at` if that is the next bucket. If it is an earlier bucket,
+    /// counts them at once.
     fn hold(&self, now: Tick, at: Tick, n: u32) {
         let next = self.second.bucket_start(now) + self.second.bucket_length();
         if self.second.bucket_start(at) == next {

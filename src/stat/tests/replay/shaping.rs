@@ -1,5 +1,5 @@
-//! Replays rules that shape traffic: the subject is an engine with one rule that has a queue, warms
-//! up, or both.
+//! Replays rules that shape traffic, on an engine with one rule that has a queue, warms up, or
+//! both.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Subject for Shaped {
                 let passes = |_: &i64| self.acquire(weight(step))["result"] == "pass";
                 json!({ "passed": (0..times).filter(passes).count() })
             }
-            // Calls count when they run, as in the record, so this step has nothing to do.
+            // The engine counts calls itself, so this step does nothing.
             "record_pass" => Value::Null,
             "read" => self.read(),
             _ => step.unknown(),
@@ -82,9 +82,10 @@ fn weight(step: &Step) -> u32 {
 }
 
 impl Shaped {
-    /// Starts and ends the waiting calls whose time has come.
+    /// Starts and ends the waiting calls that are due.
     fn admit_due(&mut self) {
-        // Calls start in the order of their times: a call that starts is counted before later ones.
+        // Calls start in the order of their start times, so that a call is counted before later
+        // calls start.
         let mut due = BTreeMap::<Tick, Vec<Waiting>>::new();
         for waiting in std::mem::take(&mut self.waiting) {
             due.entry(waiting.start()).or_default().push(waiting);

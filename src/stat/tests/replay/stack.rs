@@ -1,5 +1,5 @@
-//! Replays whole documents: the subject is an engine with the rules of the documents, which gets
-//! calls to several resources.
+//! Replays whole rule documents: calls to several resources, on an engine with the rules of the
+//! documents.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use tower_sentinel::{
 
 use super::{Step, Subject, at};
 
-/// The kinds of documents, in the order in which Sentinel checks their rules.
+/// The kinds of documents, in the order in which Alibaba Sentinel checks their rules.
 const KINDS: [(&str, Kind); 4] = [
     ("authority", Kind::Authority),
     ("param", Kind::HotParam),
@@ -29,10 +29,11 @@ pub(crate) struct Stack {
     waiting: Vec<Queued>,
 }
 
-/// A waiting call. `ended` tells whether it failed, if the record ends it before its start here.
+/// A waiting call. If the record ends it before it starts in the replay, `ended` is set and says
+/// whether it failed.
 struct Queued {
     id: i64,
-    /// When the wait is over.
+    /// The time at which the wait is over.
     due: Tick,
     waiting: Waiting,
     ended: Option<bool>,
@@ -48,7 +49,8 @@ impl Subject for Stack {
         let sentinel = Sentinel::builder()
             .rules(rules(&documents)?)
             .clock(clock.clone())
-            // Some rules are loaded later; Sentinel has counted origins and contexts before that.
+            // The record counts origins and contexts from the start, even if the rules that need
+            // them are loaded later.
             .origins(true)
             .contexts(true)
             .build();
@@ -83,7 +85,8 @@ impl Subject for Stack {
 }
 
 impl Stack {
-    /// Starts the calls whose wait is over by `now`, each at its time.
+    /// Starts the calls whose wait is over by `now`, with the clock set to the start time of each
+    /// call.
     fn admit_due(&mut self, now: Tick) {
         loop {
             let due = self.waiting.iter().enumerate();
@@ -140,7 +143,7 @@ impl Stack {
                     waiting,
                     ended: None,
                 });
-                // A wait where the record has none is another answer.
+                // A wait is the recorded answer only if the record has a waiting time.
                 let is_recorded = step
                     .get("expect")
                     .is_some_and(|it| it.get("waited_ns").is_some());
@@ -175,13 +178,13 @@ fn rules(documents: &HashMap<String, Value>) -> Result<Rules, String> {
         }
         let document = Document::read_sentinel(&list.to_string(), kind);
         let document = document.map_err(|error| error.to_string())?;
-        // Sentinel ignores invalid rules.
+        // The recorded implementation ignores invalid rules.
         all.extend(document.lenient().0);
     }
     Rules::build(all).map_err(|error| error.to_string())
 }
 
-/// The text of a recorded value, which follows the name of its class and a colon.
+/// Returns the text of a recorded value, which has the form `class:text`.
 fn value_of(recorded: &Value) -> Option<&str> {
     let (_, text) = recorded.as_str().expect("a text").split_once(':')?;
     Some(text)

@@ -1,5 +1,5 @@
-//! Replays statistics: the subject is a single node, or an engine that keeps a node for the
-//! resource, for every origin, for every context and for all inbound calls.
+//! Replays statistics, on a single node, or on an engine that keeps a node for the resource, for
+//! every origin, for every context and for all inbound calls.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -42,7 +42,8 @@ pub(crate) struct Chain {
 struct Form {
     interval: Duration,
     buckets: u32,
-    /// The largest response time in the record, which also stands for none, in ms.
+    /// The largest response time that the record can show, in ms. It also stands for no response
+    /// time.
     max_rt: f64,
 }
 
@@ -138,7 +139,7 @@ impl One {
         }
     }
 
-    /// The complete seconds with events that earlier calls have not returned.
+    /// Returns the complete seconds with events that this method has not returned before.
     fn metrics(&mut self, now: Tick) -> Vec<Value> {
         let seconds = self.node.seconds(now).expect("seconds are kept");
         let present = ms(now).div_euclid(1_000) * 1_000;

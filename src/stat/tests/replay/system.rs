@@ -1,4 +1,4 @@
-//! Replays system protection: the subject is an engine with rules for all inbound calls.
+//! Replays system protection, on an engine with rules for all inbound calls.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,9 +25,9 @@ impl Subject for Protected {
     fn new(config: &Value) -> Result<Self, String> {
         let mut rules = Vec::new();
         for rule in config["rules"].as_array().into_iter().flatten() {
-            // One rule for each limit, because a recorded rule can have none. At a value equal to
-            // its limit a recorded rule and ours decide differently, so our limits are set just
-            // above the recorded ones.
+            // Creates a separate rule for each limit that a recorded rule sets, because it may set
+            // none. A recorded rule lets a call pass at a value equal to its limit and ours does
+            // not, so our limits are set just above the recorded ones.
             let set = |field: &str| rule[field].as_f64().filter(|value| *value >= 0.0);
             let new = || SystemRule::new().capacity(Capacity::Sentinel);
             rules.extend(set("qps").map(|qps| new().qps(qps)));
@@ -72,7 +72,8 @@ impl Subject for Protected {
             }
             "enter" => self.enter(step),
             "exit" => {
-                // In some listed cases a call runs in the record that was refused here.
+                // In cases whose answers may differ, a call may run in the record that was refused
+                // here.
                 drop(self.running.remove(&step.int("id")));
                 Value::Null
             }
@@ -82,7 +83,7 @@ impl Subject for Protected {
     }
 }
 
-/// The next larger number. `value` is not below zero.
+/// Returns the next larger floating-point number. `value` must not be below zero.
 fn just_above(value: f64) -> f64 {
     f64::from_bits(value.abs().to_bits() + 1)
 }
