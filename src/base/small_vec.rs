@@ -35,6 +35,15 @@ impl<T, const N: usize> SmallVec<T, N> {
         })
     }
 
+    /// Returns the item at `place`, if there are as many.
+    #[inline]
+    pub(crate) fn get(&self, place: usize) -> Option<&T> {
+        match self.inline.get(place) {
+            Some(item) => item.as_ref(),
+            None => self.more.get(place - N),
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.inline
             .iter()

@@ -75,7 +75,7 @@ impl Account {
                 ..Posting::default()
             };
         }
-        self.change(&|found| {
+        self.change(|found| {
             let book = units.min(MOST_AT_ONCE.max(found.rest()));
             let next = found.with(book, found.rest().saturating_sub(book));
             (next, book, units - book)
@@ -85,7 +85,7 @@ impl Account {
     /// Settles the call at `total`, or at what was charged already if that is more. Nothing stays
     /// reserved.
     pub(super) fn settle(&self, total: u32) -> Posting {
-        self.change(&|found| {
+        self.change(|found| {
             let due = total.saturating_sub(found.charged());
             let book = due.min(MOST_AT_ONCE.max(found.rest()));
             (found.with(book, 0), book, due - book)
@@ -98,7 +98,11 @@ impl Account {
     pub(super) fn close(&self, has_failed: bool) -> (Posting, ReportedCost) {
         let found = self.load();
         let (reported, due) = if found.has_reported() {
-            (ReportedCost::Cost(found.charged()), 0)
+            let reported = ReportedCost::Cost(found.charged());
+            if found.rest() == 0 {
+                return (Posting::default(), reported);
+            }
+            (reported, 0)
         } else if has_failed {
             (ReportedCost::Failure, 0)
         } else {
@@ -109,7 +113,8 @@ impl Account {
 
     /// Changes the state atomically by `next`, which returns the new state, the units to book, and
     /// the units that are cut off.
-    fn change(&self, next: &dyn Fn(AccountState) -> (AccountState, u32, u32)) -> Posting {
+    #[inline]
+    fn change(&self, next: impl Fn(AccountState) -> (AccountState, u32, u32)) -> Posting {
         loop {
             let found = self.load();
             let (state, book, cut) = next(found);

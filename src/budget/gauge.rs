@@ -28,7 +28,8 @@ pub(crate) struct GaugeWord(pub(crate) u64);
 impl Gauge {
     /// Reserves `wanted` units if as many are left, and at least one. `left` returns the limit
     /// minus what the window holds; it is called after the gauge was read.
-    pub(super) fn admit(&self, wanted: u32, left: &mut dyn FnMut() -> u32) -> bool {
+    #[inline]
+    pub(super) fn admit(&self, wanted: u32, left: impl Fn() -> u32) -> bool {
         loop {
             let found = self.load();
             let Some(next) = found.admit(wanted, left()) else {

@@ -1,6 +1,7 @@
 //! The budget of one rule: its window, its gauge, and its totals.
 
 use std::hint::spin_loop;
+use std::sync::Arc as StdArc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -10,28 +11,36 @@ use super::account::Account;
 use super::counts::BudgetCounts;
 use super::gauge::Gauge;
 use super::posting::CostLedger;
-use super::provider_left::ProviderLeft;
-use crate::base::sync::{Arc, shared_size};
+use super::provider_left::ProviderNumber;
+use crate::base::sync::{Arc, AtomicBool, Ordering, shared_size};
 use crate::clock::Tick;
 use crate::stat::{Grid, LeapArray, Quota, Reloaded};
 
-/// See the [module](self).
+/// See the [module](self). Calls use the window of this value, without counting references, until a
+/// reload replaces it.
 #[derive(Debug)]
 pub(crate) struct CostBudget {
+    window: StdArc<CostWindow>,
+    shared: Arc<SharedBudget>,
+}
+
+/// The part of a budget that reloads keep.
+#[derive(Debug)]
+struct SharedBudget {
     gauge: Gauge,
-    /// Replaced by a reload that changes its limit or its shape, and when a provider reports what
-    /// it has left.
+    /// The present window. Replaced by a reload that changes its limit or its shape.
     window: ArcSwap<CostWindow>,
+    provider: ProviderNumber,
     counts: BudgetCounts,
 }
 
-/// The charges of the present interval, and the limits on them.
-#[derive(Clone, Debug)]
+/// The charges of the present interval, and the limit on them.
+#[derive(Debug)]
 struct CostWindow {
     ring: Arc<LeapArray>,
     quota: Quota,
-    /// The last number that a provider has reported.
-    provider: Option<ProviderLeft>,
+    /// Set when a reload has replaced this window.
+    is_replaced: AtomicBool,
 }
 
 /// The figures of a budget.
@@ -58,78 +67,108 @@ pub(crate) struct BudgetFigures {
     pub(crate) largest: Option<u32>,
 }
 
+// === impl CostWindow ===
+
+impl CostWindow {
+    fn new(ring: Arc<LeapArray>, quota: Quota) -> StdArc<Self> {
+        StdArc::new(Self {
+            ring,
+            quota,
+            is_replaced: AtomicBool::new(false),
+        })
+    }
+}
+
 // === impl CostBudget ===
 
 impl CostBudget {
     pub(crate) fn new(grid: Grid, quota: Quota, now: Tick) -> Self {
         let ring = Arc::new(LeapArray::with_grid(grid, now));
+        let window = CostWindow::new(ring, quota);
         Self {
-            gauge: Gauge::default(),
-            window: ArcSwap::from_pointee(CostWindow {
-                ring,
-                quota,
-                provider: None,
+            window: window.clone(),
+            shared: Arc::new(SharedBudget {
+                gauge: Gauge::default(),
+                window: ArcSwap::new(window),
+                provider: ProviderNumber::default(),
+                counts: BudgetCounts::default(),
             }),
-            counts: BudgetCounts::default(),
         }
     }
 
-    /// Changes the limit to that of `quota`, and the shape of the window to `grid`. Only one thread
-    /// may do this at a time.
-    pub(crate) fn change(&self, grid: Grid, quota: Quota, now: Tick) {
-        let old = self.window.load_full();
+    /// Changes the limit to that of `quota`, and the shape of the window to `grid`. Returns the
+    /// budget with this window. Only one thread may do this at a time.
+    pub(crate) fn change(&self, grid: Grid, quota: Quota, now: Tick) -> Self {
+        let shared = self.shared.clone();
+        let old = shared.window.load_full();
+        if old.ring.grid() == grid && old.quota == quota {
+            return Self {
+                window: old,
+                shared,
+            };
+        }
         let ring = if old.ring.grid() == grid {
-            if old.quota == quota {
-                return;
-            }
             old.ring.clone()
         } else {
             // From here on, the old window accepts nothing, and its callers wait for the new one.
             Arc::new(old.ring.move_to(grid, now))
         };
-        // A number that is reported meanwhile is kept in the new window.
-        self.window.rcu(|present| CostWindow {
-            ring: ring.clone(),
-            quota,
-            provider: present.provider,
-        });
+        let window = CostWindow::new(ring, quota);
+        shared.window.store(window.clone());
+        // The release pairs with the acquire in `in_window`.
+        old.is_replaced.store(true, Ordering::Release);
+        Self { window, shared }
     }
 
     /// Reserves `wanted` units for a call, if they are left. A call that wants none needs one unit
     /// to be left. Returns the account of the call.
     pub(crate) fn admit(&self, now: Tick, wanted: u32) -> Option<Account> {
-        let mut left = || self.left_of_window(now);
-        let is_admitted = self.gauge.admit(wanted, &mut left);
+        let is_admitted = (self.shared.gauge).admit(wanted, || self.left_of_window(now));
         is_admitted.then(|| Account::new(wanted))
     }
 
     // --- reading ---
 
     /// Runs `f` on the window. Repeats it if a reload has replaced the window meanwhile.
+    #[inline]
     fn in_window<R>(&self, f: impl Fn(&CostWindow) -> Result<R, Reloaded>) -> R {
         loop {
-            if let Ok(result) = f(&self.window.load()) {
+            let new;
+            let window = if self.window.is_replaced.load(Ordering::Acquire) {
+                new = self.new_window();
+                &new
+            } else {
+                &self.window
+            };
+            if let Ok(result) = f(window) {
                 return result;
             }
             spin_loop();
         }
     }
 
-    /// Returns what is left of the number that a provider has reported, as of `window`.
-    fn provider_left(&self, window: &CostWindow, now: Tick) -> Option<u32> {
-        window.provider.as_ref()?.left(&self.counts, now)
+    /// Returns the window that a reload has made.
+    #[cold]
+    fn new_window(&self) -> StdArc<CostWindow> {
+        self.shared.window.load_full()
+    }
+
+    /// Returns what is left of the number that a provider has reported, if one is in force.
+    #[inline]
+    fn provider_left(&self, now: Tick) -> Option<u32> {
+        let number = self.shared.provider.in_force(now)?;
+        number.left(&self.shared.counts, now)
     }
 
     /// Returns whether a number of a provider is in force.
     pub(crate) fn has_provider_left(&self, now: Tick) -> bool {
-        let provider = self.window.load().provider;
-        provider.is_some_and(|provider| provider.is_in_force(now))
+        self.shared.provider.in_force(now).is_some()
     }
 
     /// Returns the later of `at` and the time at which a provider has room for `wanted` units.
-    fn after_reset(&self, window: &CostWindow, now: Tick, wanted: u32, at: Tick) -> Tick {
-        match window.provider {
-            Some(provider) => at.max(provider.room_at(&self.counts, now, wanted)),
+    fn after_reset(&self, now: Tick, wanted: u32, at: Tick) -> Tick {
+        match self.shared.provider.in_force(now) {
+            Some(number) => at.max(number.room_at(&self.shared.counts, now, wanted)),
             None => at,
         }
     }
@@ -140,96 +179,108 @@ impl CostBudget {
     }
 
     /// Returns the limit minus what the window holds, or what a provider has left if that is less.
+    #[inline]
     fn left_of_window(&self, now: Tick) -> u32 {
-        self.in_window(|window| {
+        let left = self.in_window(|window| {
             let used = window.ring.used_now(now, &window.quota)?;
-            let left = window.quota.limit().saturating_sub(used);
-            Ok(match self.provider_left(window, now) {
-                Some(provider) => left.min(provider),
-                None => left,
-            })
-        })
+            Ok(window.quota.limit().saturating_sub(used))
+        });
+        match self.provider_left(now) {
+            Some(provider) => left.min(provider),
+            None => left,
+        }
     }
 
     pub(crate) fn limit(&self) -> u32 {
-        self.window.load().quota.limit()
+        self.shared.window.load().quota.limit()
     }
 
     /// Returns when more than `left` units are left, if no call comes: when enough charges have
     /// left the window, and, if a provider has no more left, after its reset.
     pub(crate) fn more_at(&self, now: Tick, left: u32) -> Option<Tick> {
-        let window = self.window.load();
+        let window = self.shared.window.load();
         let wanted = left.saturating_add(1).min(window.quota.limit());
         let at = window.ring.available_at(now, wanted, &window.quota)?;
-        Some(self.after_reset(&window, now, wanted, at))
+        Some(self.after_reset(now, wanted, at))
     }
 
     /// Returns for how long a charge has an effect.
     pub(crate) fn memory(&self) -> Duration {
-        self.window.load().ring.interval()
+        self.shared.window.load().ring.interval()
     }
 
     pub(crate) fn figures(&self, now: Tick) -> BudgetFigures {
         BudgetFigures {
             limit: self.limit(),
             used: self.used(now),
-            reserved: self.gauge.reserved(),
-            provider_left: self.provider_left(&self.window.load(), now),
-            ..self.counts.totals()
+            reserved: self.shared.gauge.reserved(),
+            provider_left: self.provider_left(now),
+            ..self.shared.counts.totals()
         }
     }
 
-    /// Returns how many bytes the budget occupies, including its window.
+    /// Returns how many bytes the budget occupies on the heap, including its window.
     pub(crate) fn footprint(&self) -> usize {
-        let ring = self.window.load().ring.footprint() - size_of::<LeapArray>();
-        shared_size::<Self>() + shared_size::<CostWindow>() + shared_size::<LeapArray>() + ring
+        let ring = self.shared.window.load().ring.footprint() - size_of::<LeapArray>();
+        let window = shared_size::<CostWindow>() + shared_size::<LeapArray>() + ring;
+        shared_size::<SharedBudget>() + window
     }
 }
 
 impl CostLedger for CostBudget {
-    fn book(&self, now: Tick, units: u32) {
+    #[inline]
+    fn book(&self, now: Tick, units: u32) -> Option<u32> {
+        let counts = &self.shared.counts;
         let booked = self.in_window(|CostWindow { ring, quota, .. }| {
-            let used = ring.used_now(now, quota)?;
-            if used >= MAX_BUDGET {
-                return Ok(None);
-            }
-            ring.add_at(ring.bucket_number(now), units)?;
-            Ok(Some((used, quota.limit())))
+            let used = ring.add_below(now, units, quota, MAX_BUDGET)?;
+            Ok(used.map(|used| (used, quota.limit())))
         });
         let Some((used, limit)) = booked else {
-            return self.counts.cut(units);
+            counts.cut(units);
+            return None;
         };
-        let over = used.saturating_add(units).saturating_sub(limit);
-        self.counts.charged(units, over.min(units));
+        let used = used.saturating_add(units);
+        counts.charged(units, used.saturating_sub(limit).min(units));
+        Some(limit.saturating_sub(used))
     }
 
     fn release(&self, units: u32) {
-        self.gauge.release(units);
+        self.shared.gauge.release(units);
     }
 
     fn counts(&self) -> &BudgetCounts {
-        &self.counts
+        &self.shared.counts
     }
 
     fn left(&self, now: Tick) -> u32 {
-        let reserved = self.gauge.reserved();
+        let reserved = self.shared.gauge.reserved();
         self.left_of_window(now).saturating_sub(reserved)
     }
 
+    #[inline]
+    fn has_left(&self, now: Tick, booked: Option<u32>) -> bool {
+        match booked {
+            Some(left) if !self.shared.provider.may_be_in_force(now) => {
+                left > self.shared.gauge.reserved()
+            }
+            _ => self.left(now) > 0,
+        }
+    }
+
     fn window_room_at(&self, now: Tick, wanted: u32) -> Option<Tick> {
-        let window = self.window.load();
+        let window = self.shared.window.load();
         let at = window.ring.available_from(now, wanted, &window.quota)?;
-        Some(self.after_reset(&window, now, wanted, at))
+        Some(self.after_reset(now, wanted, at))
     }
 
     fn note_provider_left(&self, now: Tick, left: u32, reset: Duration) {
-        self.window.rcu(|window| {
-            let provider = ProviderLeft::new(&self.counts, now, left, reset);
-            CostWindow {
-                provider: Some(provider.after(window.provider, now)),
-                ..CostWindow::clone(window)
-            }
-        });
-        self.gauge.renew();
+        let SharedBudget {
+            provider,
+            gauge,
+            counts,
+            ..
+        } = &*self.shared;
+        provider.note(counts, now, left, reset);
+        gauge.renew();
     }
 }

@@ -34,9 +34,9 @@
 //!
 //! # What a provider has left
 //!
-//! The number that a provider [reports](provider_left) is stored with the window as a ceiling: that
-//! number plus what was charged in total by then. An admission reads it with the window, and the
-//! room is the smaller of the two. The thread that reports the number changes the version of the
+//! The number that a provider [reports](provider_left) is stored as a ceiling: that number plus what
+//! was charged in total by then. An admission reads it after the window, and the room is the smaller
+//! of the two. The thread that reports the number changes the version of the
 //! gauge afterwards, so a call that has read the window before must read it again.
 
 mod account;

@@ -12,8 +12,8 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// A window of charged units, and a gauge of reserved units.
 pub(crate) trait CostLedger {
-    /// Charges `units` in the window.
-    fn book(&self, now: Tick, units: u32);
+    /// Charges `units` in the window. Returns what the window has left then, if that is known.
+    fn book(&self, now: Tick, units: u32) -> Option<u32>;
 
     /// Releases `units` from the gauge.
     fn release(&self, units: u32);
@@ -23,6 +23,13 @@ pub(crate) trait CostLedger {
 
     /// Returns what a new call may still cost.
     fn left(&self, now: Tick) -> u32;
+
+    /// Returns whether a new call may still cost anything. `booked` is the answer of a booking of
+    /// this moment, and spares looking at the window again.
+    fn has_left(&self, now: Tick, booked: Option<u32>) -> bool {
+        let _ = booked;
+        self.left(now) > 0
+    }
 
     /// Notes that a provider has a number of units left until its reset. Only a budget of all
     /// callers of this process uses it: a key has no field for it, and a shared budget none that
@@ -34,6 +41,7 @@ pub(crate) trait CostLedger {
     fn window_room_at(&self, now: Tick, wanted: u32) -> Option<Tick>;
 
     /// Counts the reservation of a call that starts. It was charged nothing so far.
+    #[inline]
     fn start(&self, account: &Account) {
         self.counts().reserved(account.rest());
     }
@@ -46,23 +54,27 @@ pub(crate) trait CostLedger {
 
     /// Charges the call of `account` `units` more. Returns whether anything is left, of its
     /// reservation or of the limit.
+    #[inline]
     fn charge(&self, account: &Account, now: Tick, units: u32) -> bool {
         let posting = account.charge(units);
-        self.post(now, posting);
-        posting.rest > 0 || self.left(now) > 0
+        let booked = self.post(now, posting);
+        posting.rest > 0 || self.has_left(now, booked)
     }
 
     /// As [`charge`](Self::charge), without computing whether anything is left.
+    #[inline]
     fn add(&self, account: &Account, now: Tick, units: u32) {
         self.post(now, account.charge(units));
     }
 
     /// Settles the call of `account` at `total`.
+    #[inline]
     fn settle(&self, account: &Account, now: Tick, total: u32) {
         self.post(now, account.settle(total));
     }
 
     /// Closes the account of a call that has ended and cannot be charged any more.
+    #[inline]
     fn close(&self, account: &Account, now: Tick, has_failed: bool) {
         let (posting, reported) = account.close(has_failed);
         self.post(now, posting);
@@ -73,20 +85,25 @@ pub(crate) trait CostLedger {
         }
     }
 
-    /// Applies a posting. Books first and releases second: see the [module](super).
-    fn post(&self, now: Tick, posting: Posting) {
+    /// Applies a posting. Books first and releases second: see the [module](super). Returns the
+    /// answer of the booking.
+    #[inline]
+    fn post(&self, now: Tick, posting: Posting) -> Option<u32> {
         if planted(Bug::ReleaseBeforeBook) {
             self.release(posting.release);
-            self.book(now, posting.book);
-            return;
+            return self.book(now, posting.book);
         }
+        let mut left = None;
         if posting.book > 0 {
-            self.book(now, posting.book);
+            left = self.book(now, posting.book);
         }
-        self.release(posting.release);
+        if posting.release > 0 {
+            self.release(posting.release);
+        }
         if posting.cut > 0 {
             self.counts().cut(posting.cut);
         }
+        left
     }
 
     /// Returns when a call that wants to reserve `wanted` units may be admitted, if no other call

@@ -1,13 +1,25 @@
 //! The number of units that a provider has reported as left for its callers.
 
+use std::sync::Arc as StdArc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
+
 use super::counts::BudgetCounts;
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::clock::Tick;
 
 /// The longest time for which such a number is in force, so that a field that was misread, such as
 /// seconds since 1970, does not block calls for years.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The number that was reported last.
+#[derive(Debug, Default)]
+pub(super) struct ProviderNumber {
+    last: ArcSwapOption<ProviderLeft>,
+    /// The latest reset of all numbers so far, in ns. Calls read `last` only until then.
+    until: AtomicU64,
+}
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -18,26 +30,69 @@ pub(super) struct ProviderLeft {
     until: Tick,
 }
 
+// === impl ProviderNumber ===
+
+impl ProviderNumber {
+    /// Notes that `left` more units may be charged from now on, until `reset` has passed.
+    pub(super) fn note(&self, counts: &BudgetCounts, now: Tick, left: u32, reset: Duration) {
+        let until = ProviderLeft::until(now, reset);
+        // First, so that no reader misses the number. The release pairs with the acquire in
+        // `may_be_in_force`.
+        self.until.fetch_max(until.as_nanos(), Ordering::Release);
+        self.last.rcu(|earlier| {
+            let number = ProviderLeft::new(counts, now, left, reset);
+            Some(StdArc::new(number.after(earlier.as_deref().copied(), now)))
+        });
+    }
+
+    /// Returns whether a number can be in force, without reading it.
+    #[inline]
+    pub(super) fn may_be_in_force(&self, now: Tick) -> bool {
+        now.as_nanos() < self.until.load(Ordering::Acquire)
+    }
+
+    /// Returns the number, if it is in force.
+    #[inline]
+    pub(super) fn in_force(&self, now: Tick) -> Option<ProviderLeft> {
+        if self.may_be_in_force(now) {
+            self.load(now)
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    fn load(&self, now: Tick) -> Option<ProviderLeft> {
+        let last = self.last.load().as_deref().copied();
+        last.filter(|number| number.is_in_force(now))
+    }
+}
+
 // === impl ProviderLeft ===
 
 impl ProviderLeft {
     /// Creates the ceiling that allows `left` more units to be charged from now on, until `reset`
     /// has passed.
-    pub(super) fn new(counts: &BudgetCounts, now: Tick, left: u32, reset: Duration) -> Self {
+    fn new(counts: &BudgetCounts, now: Tick, left: u32, reset: Duration) -> Self {
         Self {
             ceiling: counts.charged_so_far() + u64::from(left),
-            until: now + reset.min(LONGEST),
+            until: Self::until(now, reset),
         }
     }
 
+    /// Returns until when a number is in force that is reported `now`.
+    fn until(now: Tick, reset: Duration) -> Tick {
+        now + reset.min(LONGEST)
+    }
+
     /// Returns whether the number is in force.
-    pub(super) fn is_in_force(&self, now: Tick) -> bool {
+    fn is_in_force(&self, now: Tick) -> bool {
         now < self.until
     }
 
     /// Combines this number with an `earlier` one. While the earlier one is in force, the smaller
     /// ceiling counts, and a larger number that is reported meanwhile is dropped entirely.
-    pub(super) fn after(self, earlier: Option<Self>, now: Tick) -> Self {
+    fn after(self, earlier: Option<Self>, now: Tick) -> Self {
         match earlier {
             Some(earlier) if earlier.is_in_force(now) => {
                 if self.ceiling > earlier.ceiling {

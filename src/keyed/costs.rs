@@ -185,7 +185,7 @@ impl KeyBudget<'_> {
 }
 
 impl CostLedger for KeyBudget<'_> {
-    fn book(&self, now: Tick, units: u32) {
+    fn book(&self, now: Tick, units: u32) -> Option<u32> {
         let Self { keys, key } = *self;
         let book = |judge: &dyn Judge| {
             let changed = keys.table.change_word(key.digest.0, judge, true);
@@ -219,6 +219,7 @@ impl CostLedger for KeyBudget<'_> {
         if charged < units {
             counts.cut(units - charged);
         }
+        None
     }
 
     fn release(&self, units: u32) {

@@ -7,7 +7,6 @@ use super::params::{KeyAccounts, KeyedRules, NoShare};
 use super::{FlowRule, LeaseAccount, RuleSet, SharedCostRule};
 use crate::base::carry_over::carry_over;
 use crate::base::small_vec::SmallVec;
-use crate::base::sync::Arc;
 use crate::budget::{Account, BudgetFigures, CostBudget, CostLedger};
 use crate::call::Call;
 use crate::clock::Tick;
@@ -34,7 +33,7 @@ struct CostRule {
     rule: FlowRule,
     /// Kept over reloads: the rule that inherits the budget shares it, as calls in flight hold
     /// accounts.
-    budget: Arc<CostBudget>,
+    budget: CostBudget,
 }
 
 /// The accounts of one call with the cost rules of its resource.
@@ -46,12 +45,74 @@ pub(crate) struct Accounts {
     pub(crate) shared: SmallVec<LeaseAccount, 1>,
 }
 
+/// What a call reports of its cost. It is applied to each of its accounts of one unit, at the budget
+/// of the account's rule.
+trait CostReport {
+    fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, account: &Account);
+}
+
+/// The call has cost more.
+struct Charge {
+    now: Tick,
+    units: u32,
+    /// Whether every rule has budget left.
+    has_budget: bool,
+}
+
+/// As [`Charge`], without the question what is left.
+struct Add {
+    now: Tick,
+    units: u32,
+}
+
+/// The cost of the call in all.
+struct Settle {
+    now: Tick,
+    total: u32,
+}
+
+/// What a provider has left until its reset.
+struct ProviderReport {
+    now: Tick,
+    left: u32,
+    reset: Duration,
+}
+
+// === impl CostReport ===
+
+impl CostReport for Charge {
+    #[inline]
+    fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, account: &Account) {
+        self.has_budget &= budget.charge(account, self.now, self.units);
+    }
+}
+
+impl CostReport for Add {
+    #[inline]
+    fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, account: &Account) {
+        budget.add(account, self.now, self.units);
+    }
+}
+
+impl CostReport for Settle {
+    #[inline]
+    fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, account: &Account) {
+        budget.settle(account, self.now, self.total);
+    }
+}
+
+impl CostReport for ProviderReport {
+    fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, _: &Account) {
+        budget.note_provider_left(self.now, self.left, self.reset);
+    }
+}
+
 // === impl Accounts ===
 
 impl Accounts {
-    fn nothing_is_reserved(&self) -> bool {
-        let mut by_key = self.by_key.iter().map(|(_, it)| &it.account);
-        self.all.iter().all(Account::is_empty) && by_key.all(Account::is_empty)
+    /// Returns whether the accounts at keyed rules reserve nothing.
+    fn by_key_reserve_nothing(&self) -> bool {
+        self.by_key.iter().all(|(_, it)| it.account.is_empty())
     }
 }
 
@@ -119,9 +180,11 @@ impl CostRules {
         if let Some(by_key) = &self.by_key {
             by_key.reserve(call, now, &mut accounts.by_key)?;
         }
+        let mut is_reserved = false;
         for rule in &self.all {
             let wanted = rule.wanted(call);
             if let Some(account) = rule.budget.admit(now, wanted) {
+                is_reserved |= wanted > 0;
                 accounts.all.push(account);
                 continue;
             }
@@ -132,7 +195,7 @@ impl CostRules {
                 available_at: rule.budget.room_at(now, wanted),
             });
         }
-        if accounts.nothing_is_reserved() {
+        if !is_reserved && accounts.by_key_reserve_nothing() {
             call.reserves.each_unit(&mut |unit| self.note_stray(unit));
         }
         Ok(())
@@ -140,7 +203,14 @@ impl CostRules {
 
     /// Counts the reservations of a call that now runs.
     pub(crate) fn start(&self, accounts: &Accounts) {
-        self.each_account(accounts, &mut |_, budget, account| budget.start(account));
+        for (place, rule) in self.all.iter().enumerate() {
+            if let Some(account) = accounts.all.get(place) {
+                rule.budget.start(account);
+            }
+        }
+        if self.has_others() {
+            self.each_other_account(accounts, &mut |_, budget, account| budget.start(account));
+        }
     }
 
     /// Counts the reservations of a running call with shared rules, which are made last.
@@ -154,31 +224,29 @@ impl CostRules {
     /// Takes back the reservations of a call that will not run.
     #[cold]
     pub(crate) fn cancel(&self, accounts: &Accounts) {
-        self.each_account(accounts, &mut |_, budget, account| budget.cancel(account));
+        self.each_account(accounts, &mut |budget, account| budget.cancel(account));
     }
 
     /// Charges a call `units` more of `unit`. Returns whether every rule on this unit has budget
     /// left for it.
     pub(crate) fn charge(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) -> bool {
-        let mut has_budget = true;
-        self.each_of_unit(accounts, unit, &mut |budget, account| {
-            has_budget &= budget.charge(account, now, units);
-        });
-        has_budget
+        let mut charge = Charge {
+            now,
+            units,
+            has_budget: true,
+        };
+        self.report(accounts, unit, &mut charge);
+        charge.has_budget
     }
 
     /// Charges a call `units` more of `unit`, as `charge` does, without returning what is left.
     pub(crate) fn add(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) {
-        self.each_of_unit(accounts, unit, &mut |budget, account| {
-            budget.add(account, now, units);
-        });
+        self.report(accounts, unit, &mut Add { now, units });
     }
 
     /// Settles a call at a `total` cost of `unit`.
     pub(crate) fn settle(&self, accounts: &Accounts, now: Tick, unit: &str, total: u32) {
-        self.each_of_unit(accounts, unit, &mut |budget, account| {
-            budget.settle(account, now, total);
-        });
+        self.report(accounts, unit, &mut Settle { now, total });
     }
 
     /// Passes on what a provider has reported: `left` units of `unit` until `reset` has passed.
@@ -189,27 +257,31 @@ impl CostRules {
         (unit, left): (&str, u32),
         reset: Duration,
     ) {
-        self.each_of_unit(accounts, unit, &mut |budget, _| {
-            budget.note_provider_left(now, left, reset);
-        });
+        self.report(accounts, unit, &mut ProviderReport { now, left, reset });
     }
 
-    /// Calls `f` with each of the call's accounts that counts `unit`, and with its budget. Notes
-    /// the unit if no rule counts it.
+    /// Reports to each of the call's accounts that counts `unit`. Notes the unit if no rule counts
+    /// it.
     #[inline]
-    fn each_of_unit(
-        &self,
-        accounts: &Accounts,
-        unit: &str,
-        f: &mut dyn FnMut(&dyn CostLedger, &Account),
-    ) {
+    fn report<R: CostReport>(&self, accounts: &Accounts, unit: &str, report: &mut R) {
         let mut is_counted = false;
-        self.each_account(accounts, &mut |of, budget, account| {
-            if of == unit {
+        for (place, rule) in self.all.iter().enumerate() {
+            let Some(account) = accounts.all.get(place) else {
+                break;
+            };
+            if rule.unit() == unit {
                 is_counted = true;
-                f(budget, account);
+                report.apply(&rule.budget, account);
             }
-        });
+        }
+        if self.has_others() {
+            self.each_other_account(accounts, &mut |of, budget, account| {
+                if of == unit {
+                    is_counted = true;
+                    report.apply(budget, account);
+                }
+            });
+        }
         if !is_counted {
             self.note_stray(unit);
         }
@@ -237,24 +309,51 @@ impl CostRules {
         self.stray.get()
     }
 
-    /// Closes the accounts of a call that has ended and can no longer be charged.
-    pub(crate) fn close(&self, accounts: &Accounts, now: Tick, has_failed: bool) {
-        self.each_account(accounts, &mut |_, budget, account| {
-            budget.close(account, now, has_failed);
-        });
+    /// Closes the accounts of a call that has ended and can no longer be charged. Reads the time
+    /// with `now` if anything is to be posted.
+    pub(crate) fn close(&self, accounts: &Accounts, now: impl Fn() -> Tick, has_failed: bool) {
+        for (place, rule) in self.all.iter().enumerate() {
+            if let Some(account) = accounts.all.get(place) {
+                // Nothing is posted for a settled account, whatever the time is.
+                let now = if account.is_empty() {
+                    Tick::ZERO
+                } else {
+                    now()
+                };
+                rule.budget.close(account, now, has_failed);
+            }
+        }
+        if self.has_others() {
+            let now = now();
+            self.each_other_account(accounts, &mut |_, budget, account| {
+                budget.close(account, now, has_failed);
+            });
+        }
     }
 
-    /// Calls `f` with the unit, the budget and the account of each account of a call.
-    fn each_account(
+    /// Calls `f` with the budget and the account of each account of a call.
+    fn each_account(&self, accounts: &Accounts, f: &mut dyn FnMut(&dyn CostLedger, &Account)) {
+        for (rule, account) in self.all.iter().zip(accounts.all.iter()) {
+            f(&rule.budget, account);
+        }
+        self.each_other_account(accounts, &mut |_, budget, account| f(budget, account));
+    }
+
+    /// Returns whether there are other rules than those that count all callers together.
+    #[inline]
+    fn has_others(&self) -> bool {
+        self.by_key.is_some() || !self.shared.is_empty()
+    }
+
+    /// Calls `f` with the unit, the budget and the account of each account at one of the other
+    /// rules.
+    fn each_other_account(
         &self,
         accounts: &Accounts,
         f: &mut dyn FnMut(&str, &dyn CostLedger, &Account),
     ) {
         if let Some(by_key) = &self.by_key {
             by_key.each_account(&accounts.by_key, f);
-        }
-        for (rule, account) in self.all.iter().zip(accounts.all.iter()) {
-            f(rule.unit(), &*rule.budget, account);
         }
         for shared in accounts.shared.iter() {
             f(shared.unit(), shared, shared.account());
@@ -347,11 +446,8 @@ impl CostRule {
         };
         let quota: Quota = rule.quota(bucket_ns);
         let budget = match old {
-            Some(old) => {
-                old.budget.change(grid, quota, now);
-                old.budget.clone()
-            }
-            None => Arc::new(CostBudget::new(grid, quota, now)),
+            Some(old) => old.budget.change(grid, quota, now),
+            None => CostBudget::new(grid, quota, now),
         };
         Self {
             index,

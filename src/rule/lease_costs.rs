@@ -133,9 +133,10 @@ impl LeaseAccount {
 
 impl CostLedger for LeaseAccount {
     /// Charges `units` that the call has no permits for.
-    fn book(&self, now: Tick, units: u32) {
+    fn book(&self, now: Tick, units: u32) -> Option<u32> {
         let over = SharedQuota::book_excess(&self.quota, units, now);
         self.costs.counts.charged(units, over);
+        None
     }
 
     /// Does nothing: a call that does not start has added nothing to `reserved`.
@@ -161,7 +162,7 @@ impl CostLedger for LeaseAccount {
         self.costs.counts.reserved(units);
     }
 
-    fn post(&self, now: Tick, posting: Posting) {
+    fn post(&self, now: Tick, posting: Posting) -> Option<u32> {
         let Posting {
             book, release, cut, ..
         } = posting;
@@ -182,6 +183,7 @@ impl CostLedger for LeaseAccount {
         if cut > 0 {
             self.costs.counts.cut(cut);
         }
+        None
     }
 }
 

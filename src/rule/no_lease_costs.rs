@@ -40,7 +40,7 @@ impl LeaseAccount {
 }
 
 impl CostLedger for LeaseAccount {
-    fn book(&self, _: Tick, _: u32) {
+    fn book(&self, _: Tick, _: u32) -> Option<u32> {
         match *self {}
     }
 

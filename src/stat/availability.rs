@@ -66,6 +66,30 @@ impl LeapArray {
         }
     }
 
+    /// Adds `weight`, as [`add_at`](Self::add_at) does, unless the window of `quota` holds `most`
+    /// tokens or more. Returns what the window held before, or `None` if nothing was added.
+    #[inline]
+    pub(crate) fn add_below(
+        &self,
+        now: Tick,
+        weight: u32,
+        quota: &Quota,
+        most: u32,
+    ) -> Result<Option<u32>, Reloaded> {
+        loop {
+            let (head, bucket) = self.present(self.bucket_number(now))?;
+            let Some(used) = self.used(head, quota.start(bucket)) else {
+                self.find_cut(head, bucket, from_ref(quota));
+                continue;
+            };
+            if used >= most {
+                return Ok(None);
+            }
+            self.add_at_head(head, bucket, weight)?;
+            return Ok(Some(used));
+        }
+    }
+
     /// The earliest time from `now` on at which `quota` has room for `weight` tokens if no other
     /// call takes any; `None` if never.
     pub(crate) fn available_from(&self, now: Tick, weight: u32, quota: &Quota) -> Option<Tick> {

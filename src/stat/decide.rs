@@ -122,6 +122,17 @@ impl LeapArray {
     pub(crate) fn add_at(&self, now: u64, weight: u32) -> Result<Taken, Reloaded> {
         let now = if planted(Bug::AddWithoutRoll) { 0 } else { now };
         let (head, bucket) = self.present(now)?;
+        self.add_at_head(head, bucket, weight)
+    }
+
+    /// Adds `weight` after `head` was seen open at `bucket`.
+    #[inline]
+    pub(super) fn add_at_head(
+        &self,
+        head: HeadWord,
+        bucket: u64,
+        weight: u32,
+    ) -> Result<Taken, Reloaded> {
         let before = HeadWord(
             self.words
                 .head

@@ -151,7 +151,11 @@ impl Entry {
             costs.start(&accounts);
         }
         let metered = Metered::new(resource, accounts);
-        self.set_rare(|rare| rare.metered = Some(metered));
+        if self.rare.is_none() {
+            self.rare = Some(Arc::new(RareState::of_cost(metered)));
+        } else {
+            self.set_rare(|rare| rare.metered = Some(metered));
+        }
     }
 
     /// Attaches the accounts of the call's cost by shared rules, in addition to the other accounts.

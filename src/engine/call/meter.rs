@@ -8,9 +8,8 @@ use super::rare::RareState;
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::call::Direction;
-use crate::clock::Tick;
 use crate::engine::resource::Resource;
-use crate::rule::{Accounts, CostRules, LeaseAccount};
+use crate::rule::{Accounts, LeaseAccount};
 
 /// A handle on the cost of a running call, for rules on [costs](crate::FlowRule::cost). A stream
 /// keeps one and charges each chunk; a task settles when it knows the total.
@@ -218,29 +217,34 @@ impl Metered {
 
     /// Charges `n` units without checking what is left.
     pub(super) fn add(&self, unit: &str, n: u32) {
-        self.report_to_all(&mut |costs, accounts, now| costs.add(accounts, now, unit, n));
+        if let Some(costs) = self.resource.costs() {
+            costs.add(&self.accounts, self.resource.now(), unit, n);
+        }
+        self.each_linked(|linked| linked.add(unit, n));
     }
 
     pub(super) fn settle(&self, unit: &str, total: u32) {
-        self.report_to_all(&mut |costs, accounts, now| costs.settle(accounts, now, unit, total));
+        if let Some(costs) = self.resource.costs() {
+            costs.settle(&self.accounts, self.resource.now(), unit, total);
+        }
+        self.each_linked(|linked| linked.settle(unit, total));
     }
 
     /// As [`Meter::left`], for a valid number.
     fn note_provider_left(&self, unit: &str, left: u32, reset: Duration) {
-        self.report_to_all(&mut |costs, accounts, now| {
-            costs.note_provider_left(accounts, now, (unit, left), reset);
-        });
+        if let Some(costs) = self.resource.costs() {
+            let now = self.resource.now();
+            costs.note_provider_left(&self.accounts, now, (unit, left), reset);
+        }
+        self.each_linked(|linked| linked.note_provider_left(unit, left, reset));
     }
 
-    /// Calls `f` with the rules on costs, the accounts and the present, for this call itself, for
-    /// its shadow and for the layers around it.
-    fn report_to_all(&self, f: &mut dyn FnMut(&CostRules, &Accounts, Tick)) {
-        if let Some(costs) = self.resource.costs() {
-            f(costs, &self.accounts, self.resource.now());
-        }
+    /// Calls `f` with the metering of the call's shadow, and with that of a layer around it.
+    #[inline]
+    fn each_linked(&self, mut f: impl FnMut(&Self)) {
         for linked in [&self.shadow, &self.outer] {
             if let Some(metered) = linked.get().and_then(Meter::metered) {
-                metered.report_to_all(f);
+                f(metered);
             }
         }
     }
@@ -264,11 +268,10 @@ impl Metered {
 
 impl Drop for Metered {
     fn drop(&mut self) {
-        let now = self.resource.now();
         // The entry has stored it before it dropped its reference.
         let has_failed = self.has_failed.load(Ordering::Relaxed);
         if let Some(costs) = self.resource.costs() {
-            costs.close(&self.accounts, now, has_failed);
+            costs.close(&self.accounts, || self.resource.now(), has_failed);
         }
     }
 }

@@ -41,6 +41,17 @@ const ENDED: u64 = u64::MAX;
 // === impl RareState ===
 
 impl RareState {
+    /// Creates the state of a call that has nothing but a cost.
+    #[inline]
+    pub(super) fn of_cost(metered: Metered) -> Self {
+        Self {
+            shadows: None,
+            quotas: QuotasLeft::default(),
+            metered: Some(metered),
+            body: OnceLock::new(),
+        }
+    }
+
     /// Attaches the entries in shadow mode of a call to `resource`, and their meters.
     pub(super) fn attach(&mut self, resource: &Arc<Resource>, shadows: Vec<Entry>) {
         for shadow in &shadows {

@@ -4,7 +4,7 @@
 use std::mem;
 
 use super::attempt::Attempt;
-use super::fast_path::take_own_ring;
+use super::fast_path::{check_own_ring, take_own_ring};
 use super::lease::enter_leased;
 use super::line::{line_up, line_up_for_share};
 use super::refusal::{Counted, refuse, refuse_cost, refuse_flow, refuse_share, refuse_slots};
@@ -102,7 +102,7 @@ fn claim(attempt: &mut Attempt<'_>, nodes: &CallNodes) -> Result<Option<Verdict>
 fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict, Reloaded> {
     let (call, now, resource) = (attempt.call, attempt.now, nodes.resource());
     if resource.has_places() {
-        if let Err(denied) = nodes.check_room(now, call.weight) {
+        if let Err(denied) = check_tokens(&nodes, now, call.weight) {
             return go_without(attempt, &nodes, denied);
         }
     }
@@ -166,6 +166,15 @@ fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict
         entry.set_accounts(accounts);
     }
     Ok(Verdict::Pass(entry))
+}
+
+/// Checks whether each ring of a call has `weight` tokens now. Takes none.
+#[inline(never)]
+fn check_tokens(nodes: &CallNodes, now: Tick, weight: u32) -> Result<(), Denied> {
+    if !nodes.has_one_ring() {
+        return nodes.check_room(now, weight);
+    }
+    check_own_ring(nodes.resource(), now, weight)
 }
 
 /// Takes `weight` tokens on each ring of a call, or on none.

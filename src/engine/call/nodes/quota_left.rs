@@ -10,6 +10,7 @@ use crate::call::Call;
 use crate::clock::Tick;
 #[cfg(feature = "shared")]
 use crate::engine::resource::LeaseTargets;
+use crate::rule::{CostRules, KeyedRules};
 use crate::stat::MAX_TOKENS;
 
 /// The remaining quota of a flow rule, or of one value of a keyed rule.
@@ -162,16 +163,20 @@ impl CallNodes {
     }
 
     /// Returns the remaining budgets of the values of `call`, if its caller wants them.
-    #[cold]
+    #[inline]
     pub(crate) fn key_costs_left(&self, call: &Call<'_>, now: Tick) -> QuotasLeft {
+        let by_key = self.resource.costs().and_then(CostRules::by_key);
+        match by_key {
+            Some(by_key) if call.flags.wants_quota() => self.budgets_left(by_key, call, now),
+            _ => QuotasLeft::default(),
+        }
+    }
+
+    #[cold]
+    fn budgets_left(&self, by_key: &KeyedRules, call: &Call<'_>, now: Tick) -> QuotasLeft {
         let mut quotas = QuotasLeft::default();
-        let Some(costs) = self.resource.costs().filter(|_| call.flags.wants_quota()) else {
-            return quotas;
-        };
-        if let Some(by_key) = costs.by_key() {
-            for left in by_key.rates_left(call, now) {
-                quotas.note(self.with_more_at(left, now));
-            }
+        for left in by_key.rates_left(call, now) {
+            quotas.note(self.with_more_at(left, now));
         }
         quotas
     }
