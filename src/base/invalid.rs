@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The error of a setting that cannot be used: names it, its value and the values that are
-/// allowed. Rules have an error of their own, [`InvalidRule`](crate::rule::InvalidRule).
+/// The error of a setting that cannot be used: names it, its value and the values that are allowed.
+/// The error of rules is [`InvalidRule`](crate::rule::InvalidRule).
 ///
 /// # Examples
 ///

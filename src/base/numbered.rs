@@ -1,7 +1,7 @@
 //! Values sorted by number, for queues of calls: a new value nearly always has the largest number.
 //!
-//! A value that is removed from the middle leaves a gap, so nothing moves. Gaps are dropped when
-//! they outnumber the values, and those at the front at once. So each operation costs at most a
+//! A value that is removed from the middle leaves a gap, so nothing moves. Gaps at the front are
+//! dropped at once, and all gaps when they outnumber the values. So each operation costs at most a
 //! binary search, amortized, except an insertion in the middle.
 
 use std::collections::VecDeque;

@@ -9,7 +9,7 @@ use std::{io, thread};
 
 use crate::base::sync::StopSignal;
 
-/// The shortest time between two turns of a thread, so that none is busy all the time.
+/// The shortest time between two turns of a thread, so that no thread is busy all the time.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// See the [module](self). The owner must call [`stop`](Self::stop) before dropping it.

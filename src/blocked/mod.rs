@@ -160,7 +160,7 @@ impl Blocked {
     /// Returns whether `error` is a refusal, or one is among its sources.
     pub(crate) fn is_behind(error: &(dyn Error + 'static)) -> bool {
         let causes = iter::successors(Some(error), |&error| {
-            // `io::Error::source` skips the error inside it, and returns the source of that one.
+            // `io::Error::source` skips the inner error, and returns the source of the inner error.
             match error.downcast_ref::<io::Error>() {
                 Some(error) => error.get_ref().map(|inner| inner as _),
                 None => error.source(),

@@ -117,10 +117,10 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Returns how long after the beginning of 1970 by UTC the reading [`Tick::ZERO`] is.
     ///
     /// Rules that count [by the calendar](crate::KeyedRule::per_calendar_month) need it to find the
-    /// day and month of a reading; nothing else does. An engine calls it when it loads such a rule,
-    /// and once for each table of values. A clock that wraps another one should return the other
-    /// clock's value. Default: zero, so that the readings themselves are times since 1970. For a
-    /// [`TokioClock`], the beginning of 1970 is the time at which it was created.
+    /// day and month of a reading; nothing else does. An engine calls it when it loads a rule by
+    /// the calendar, and once for each table of values. A clock that wraps another one should
+    /// return the other clock's value. Default: zero, so that the readings themselves are times
+    /// since 1970. For a [`TokioClock`], the beginning of 1970 is the time at which it was created.
     ///
     /// ```
     /// use std::time::Duration;

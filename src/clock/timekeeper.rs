@@ -81,7 +81,7 @@ impl Glance {
         Self(now)
     }
 
-    /// Returns the reading unchecked, for a node that can tell by itself that it fits.
+    /// Returns the reading unchecked, for a node that can check by itself that it fits.
     #[inline]
     pub(crate) const fn undoubted(self) -> Tick {
         self.0

@@ -30,7 +30,7 @@ use crate::base::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 /// ```
 #[derive(Debug, Default)]
 pub struct Hooks {
-    /// The events that any hook wants. Read first, as most engines have no hooks.
+    /// The union of the events that the hooks want. Read first, as most engines have no hooks.
     pub(super) wanted: AtomicU32,
     pub(super) list: ArcSwap<Vec<NamedHook>>,
     pub(super) writer: Lock<()>,

@@ -187,7 +187,7 @@ impl<'a> Head<'a> {
         name.starts_with(prefix).then_some(name)
     }
 
-    /// Returns whether the path can differ from the one that routers have matched.
+    /// Returns whether the path can differ from the path that routers have matched.
     pub(crate) fn has_lost_slashes(&self) -> bool {
         route::has_lost_slashes(*self)
     }

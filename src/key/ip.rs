@@ -114,7 +114,7 @@ pub trait ClientIp: Send + Sync + 'static {
 /// To notice the mistake at the first request, use
 /// [`MissingKey::Refuse`](crate::MissingKey::Refuse): a rule with `.missing(MissingKey::Refuse)`
 /// answers the request with 403. [`KeyedView::missing`](crate::read::KeyedView::missing) counts
-/// such requests; if it grows with every call, no address is ever found.
+/// requests without an address; if it grows with every call, no address is ever found.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};

@@ -7,9 +7,10 @@
 //! # Requests without a key
 //!
 //! An extractor may find no key: a header is missing, or [`PeerIp`] finds no address because the
-//! server does not pass it on. By default a rule counts all such requests together, as those of one
-//! caller, so that they share one quota; see [`MissingKey`](crate::MissingKey). If an extractor
-//! never finds a key, all callers share that quota. [`PeerIp`] describes how to notice this.
+//! server does not pass it on. By default a rule counts all requests without a key together, as the
+//! requests of one caller, so that they share one quota; see [`MissingKey`](crate::MissingKey). If
+//! an extractor never finds a key, all callers share that quota. [`PeerIp`] describes how to notice
+//! this.
 //!
 //! # Different spellings of a key
 //!
@@ -22,8 +23,8 @@
 //! A path is used as it is written, because routers do so: axum has no route for `/%61` or `//a`
 //! where `/a` is a route. But a service that decodes or normalizes its paths itself, such as a file
 //! server or a server behind a proxy, does answer these paths, and rules for `/a` do not apply to
-//! them. For such a service, let an earlier layer set the path, as the service reads it, as a
-//! [`ResourceName`]; or name rules by templates that match any spelling, such as `/{*file}`.
+//! them. For a service of this kind, let an earlier layer set the path, as the service reads it, as
+//! a [`ResourceName`]; or name rules by templates that match any spelling, such as `/{*file}`.
 //!
 //! None of that makes a value true. Where clients can make values up, such as those of a header
 //! that has not been checked, also limit something that they cannot make up, such as [`PeerIp`],
@@ -38,10 +39,9 @@
 //! 2. the route: axum's matched path (feature `axum`), or else the template among the rules'
 //!    resources that matches the path, or else the path.
 //!
-//! The target of a `CONNECT` has no path, unless it opens a WebSocket over HTTP/2. All
-//! such requests are one resource, whose name is empty, so that only rules for `*` apply
-//! to it: name them by [`Authority`]. The path of `OPTIONS *` is `*`, which no template
-//! matches.
+//! The target of a `CONNECT` has no path, unless it opens a WebSocket over HTTP/2. All requests
+//! without a path are one resource, whose name is empty, so that only rules for `*` apply to it:
+//! name them by [`Authority`]. The path of `OPTIONS *` is `*`, which no template matches.
 //!
 //! If axum's path ends with `{*rest}`, rules may name the paths below it. For example, tonic adds a
 //! service to a router as `/shop.Orders/{*rest}`; there `/shop.Orders/List` is a separate resource
@@ -248,9 +248,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
         false
     }
 
-    /// Returns an extractor that finds this key, or if there is none, the key of `other`: a
-    /// user's name, or else the address. A text is never the same key as an address, even
-    /// if it looks like one.
+    /// Returns an extractor that finds this key, or if it finds no key, the key of `other`: a
+    /// user's name, or else the address. A text is never the same key as an address, even if it
+    /// looks like one.
     ///
     /// Only one of the keys counts, so the first must be one that clients cannot make up.
     /// With `Cookie::new("user").or(PeerIp)`, a client that sends a made-up cookie

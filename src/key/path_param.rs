@@ -154,7 +154,7 @@ pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow
     })
 }
 
-/// Finds the part of one of `paths` that decodes to `decoded`, which is axum's value of the
+/// Finds the part of a path in `paths` that decodes to `decoded`, which is axum's value of the
 /// parameter `name` of `template`.
 fn find_encoded<'a>(
     template: &str,

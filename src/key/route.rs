@@ -89,9 +89,9 @@ impl KeyExtractor for Route {
 /// limit `HEAD /users/{id}` as well. A WebSocket is opened by `GET` over HTTP/1, and by
 /// `CONNECT` over HTTP/2.
 ///
-/// A handler for `any` method also answers methods that a client makes up, such as
-/// `GETT`. Each of them is a resource to which only rules for `*` apply: limit such a route
-/// by [`Route`], over all methods.
+/// A handler for `any` method also answers methods that a client makes up, such as `GETT`. Each of
+/// them is a resource to which only rules for `*` apply: limit a route for any method by [`Route`],
+/// over all methods.
 ///
 /// # Examples
 ///
@@ -125,9 +125,9 @@ impl KeyExtractor for MethodRoute {
     }
 }
 
-/// The host that the request is for, without user and port: the host of the target, or
-/// of the `Host` field if the target has none. The key is in lower case and without a dot
-/// at its end, however the host was sent, as neither makes it another host.
+/// The host that the request is for, without user and port: the host of the target, or of the
+/// `Host` field if the target has none. The key is in lower case and without a dot at its end,
+/// however the host was sent: upper case and a final dot do not make it another host.
 ///
 /// The request has no key if the host is empty, or if the field occurs twice with two values. A
 /// layer around a tonic client, outside of its channel, does not see the host: its calls have no

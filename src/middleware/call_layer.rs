@@ -28,8 +28,8 @@ use crate::stat::Outcome;
 /// [`Blocked`](crate::Blocked), so the error type of the service becomes
 /// [`BoxError`](super::BoxError). A call ends when the service answers. Every `Err` counts as a
 /// failure and every `Ok` as a success, with any content, unless [another function](Self::classify)
-/// judges the answers. A refusal of another layer of this crate always counts as neither, also if
-/// it is among the sources of an error.
+/// judges the answers. A refusal of another layer of this crate always counts as neither success
+/// nor failure, also if it is among the sources of an error.
 ///
 /// The service must be [`Clone`]: a call that waits keeps a clone, and after a refusal the service
 /// is replaced by a clone that holds no permit. Its error must convert into a
@@ -40,9 +40,9 @@ use crate::stat::Outcome;
 /// first](Self::judge_first).
 ///
 /// Where the error of the service is a box already, the layer changes no type, and tower's
-/// `option_layer` takes it. If such a service is a closure that is made within a task, the
-/// compiler may complain that an implementation of `From` is not general enough: use a named
-/// function instead, `service_fn(send)` with `async fn send(…) -> Result<…, BoxError>`.
+/// `option_layer` takes it. If the service is a closure that is made within a task, the compiler
+/// may complain that an implementation of `From` is not general enough: use a named function
+/// instead, `service_fn(send)` with `async fn send(…) -> Result<…, BoxError>`.
 ///
 /// # Examples
 ///

@@ -38,8 +38,8 @@ impl<M> SentinelLayer<M> {
     /// the request, by [`cost`](Self::cost) and by [`cost_of_body`](Self::cost_of_body). An
     /// [outbound](Self::outbound) layer also puts a meter into the extensions of the response, for
     /// a client to take out before it reads the body. There is a meter only where a rule limits
-    /// costs. With the feature `axum`, a meter is also an extractor that never fails: without such
-    /// a rule, it extracts a meter that counts nothing.
+    /// costs. With the feature `axum`, a meter is also an extractor that never fails: without a
+    /// rule on costs, it extracts a meter that counts nothing.
     ///
     /// The reservation of a call is released when the call has ended and its last meter is dropped,
     /// so a client that keeps the extensions of a response keeps its reservation as well. If two

@@ -154,8 +154,8 @@ impl SentinelLayer<Respond> {
     /// This applies to all refusals of the layer. To mark a single call as failed, use
     /// [`Entry::fail`](crate::Entry::fail).
     ///
-    /// The error type of the service becomes [`BoxError`](super::BoxError). So a router of
-    /// axum, whose services never fail, does not take such a layer.
+    /// The error type of the service becomes [`BoxError`](super::BoxError). So a router of axum,
+    /// whose services never fail, does not take a layer whose refusals are errors.
     ///
     /// Where the error of the service is a box already, and the service is a closure that
     /// is made within a task, the compiler may complain that an implementation of `From` is not
@@ -449,7 +449,7 @@ impl<M> SentinelLayer<M> {
     /// cohort. A call for which `group` returns `None` is in the cohort in the middle, 64.
     ///
     /// Calls of one page or one user should be in one cohort, by [`Cohort::of_key`]: then, where a
-    /// class is refused in part, either most calls of the group pass or none does. A layer that
+    /// class is refused in part, most calls of the group pass, or no call does. A layer that
     /// [propagates](Self::propagate_criticality) classes propagates cohorts as well, and calls
     /// `group` twice for a request.
     ///
@@ -611,7 +611,7 @@ impl<M> SentinelLayer<M> {
     /// Unless [`resource`](Self::resource) says otherwise, an outbound call is named by the
     /// template among the rules' resources that matches its path, or else by its path; the host is
     /// not part of the name. So the same path at two hosts is one resource. And if paths contain an
-    /// id and no template matches them, each id is a resource of its own: a breaker for `*` then
+    /// id and no template matches them, each id is a separate resource: a breaker for `*` then
     /// counts a call or two on each of them, and never opens. Name the calls by
     /// [`key::Authority`](crate::key::Authority), or by a name for the service that you call.
     ///

@@ -62,8 +62,8 @@ pub struct Respond;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AsError;
 
-/// How a layer reports refusals: [`Respond`] or [`AsError`], or [`AtHead`](super::AtHead) with
-/// either. This trait is sealed.
+/// How a layer reports refusals: [`Respond`] or [`AsError`], or [`AtHead`](super::AtHead) with one
+/// of the two. This trait is sealed.
 ///
 /// # Examples
 ///

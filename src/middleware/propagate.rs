@@ -16,8 +16,8 @@ impl<M> SentinelLayer<M> {
     /// extensions of the request, and is [`Criticality::current`] while the service and its body
     /// are polled. If `criticality` returns no class, a class that is already in the extensions
     /// stays, and without one the call is [`Critical`](Criticality::Critical). A task that the
-    /// service spawns has no class by itself: give it one by [`Criticality::scope`]. Bodies of a
-    /// layer that ends calls [at their head](SentinelLayer::at_head) have none either.
+    /// service spawns has no class by itself: set its class by [`Criticality::scope`]. Bodies of a
+    /// layer that ends calls [at their head](SentinelLayer::at_head) have no class either.
     ///
     /// In an [outbound](Self::outbound) layer the class is written into the header `x-criticality`,
     /// which the layer of the next server reads by a [`CriticalityHeader`]. The class is that from

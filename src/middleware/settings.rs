@@ -286,7 +286,7 @@ impl Settings {
     }
 }
 
-/// The parameters that `extractors` find; the rest of the array is filled with missing ones.
+/// The parameters that `extractors` find; the rest of the array is filled with missing parameters.
 #[inline(never)]
 fn all_params<'a>(
     extractors: &'a [(Arc<str>, Arc<dyn KeyExtractor>)],

@@ -114,8 +114,8 @@ fn has_dot_segment(path: &str) -> bool {
 /// Selects requests with the method `OPTIONS`, such as the preflights of browsers. If a
 /// preflight is refused, the browser does not send the actual request.
 ///
-/// Anyone can send such requests, without limit. Do not skip them where the service does
-/// work for them.
+/// Anyone can send requests with this method, without limit. Do not skip them where the service
+/// does work for them.
 ///
 /// # Examples
 ///

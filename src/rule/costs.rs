@@ -120,9 +120,9 @@ impl Accounts {
 
 impl CostRules {
     /// Creates the rules of `set` at `indices`, with its keyed rules `by_key` and its `shared`
-    /// ones. Each inherits what was charged and what is reserved from a rule of `old` that counts
-    /// the same unit: from an equal rule, else from one with the same id, else from one with the
-    /// same window, else from any.
+    /// rules. Each rule inherits what was charged and what is reserved from a rule of `old` that
+    /// counts the same unit: from an equal rule, else from a rule with the same id, else from a
+    /// rule with the same window, else from any.
     pub(crate) fn new(
         set: &RuleSet,
         indices: &[u32],
@@ -287,8 +287,8 @@ impl CostRules {
         }
     }
 
-    /// Notes a `unit` that a call has named and none of its accounts counts, unless another rule
-    /// counts it.
+    /// Notes a `unit` that a call has named and that no account of the call counts, unless another
+    /// rule counts it.
     #[cold]
     fn note_stray(&self, unit: &str) {
         let keyed = self.by_key.iter().flat_map(KeyedRules::units);

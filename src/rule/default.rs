@@ -14,7 +14,7 @@ pub(super) const NO_DEFAULT: &str = "a name: only circuit breakers, adaptive rul
      flow and isolation rules that count all callers together, and not by the calendar, may be for all resources";
 
 impl Rule {
-    /// Returns whether the rule is for every resource without one of the same kind.
+    /// Returns whether the rule is for every resource without a rule of the same kind.
     pub(crate) fn is_default(&self) -> bool {
         self.resource() == ANY_RESOURCE
     }

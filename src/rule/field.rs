@@ -58,8 +58,8 @@ pub(crate) enum Needed {
     Yes,
     /// Required, unless the document has the other setting.
     Unless(&'static str),
-    /// Required if the document has one of the other settings, and refused if it has none of them.
-    /// The text is appended to the message about a missing setting.
+    /// Required if the document has one of these settings, and refused otherwise. The text is
+    /// appended to the message about a missing setting.
     With(&'static [&'static str], &'static str),
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum Needed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneOf {
     pub(crate) names: &'static [&'static str],
-    /// The value, in a problem, of a rule with none of them.
+    /// The value, in a problem, of a rule without any of these settings.
     pub(crate) without: &'static str,
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum Accessor<R> {
     Texts(fn(&R) -> Option<&[String]>, fn(R, Vec<String>) -> R),
     Number(fn(&R) -> Option<f64>, fn(R, f64) -> R),
     Count(fn(&R) -> Option<u32>, fn(R, u32) -> R),
-    /// An index in a list; negative ones count from the end.
+    /// An index in a list; a negative index counts from the end.
     Place(fn(&R) -> Option<i32>, fn(R, i32) -> R),
     Flag(fn(&R) -> Option<bool>, fn(R, bool) -> R),
     /// A flag whose builder method has no argument.

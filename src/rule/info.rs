@@ -11,7 +11,7 @@ use super::{MissingKey, Rule, each_kind};
 use crate::blocked::BlockKind;
 use crate::hook::finding::Need;
 
-/// The text of the problem that a rule is `shared` although its kind judges by figures of its own
+/// The text of the problem that a rule is `shared` although its kind judges by figures of the local
 /// process.
 #[cfg(feature = "serde")]
 pub(super) const JUDGES_THIS_PROCESS: &str = "left out: such a rule judges what this process sees";
@@ -51,7 +51,7 @@ pub(crate) trait RuleKind: RuleInfo {
 }
 
 /// The properties of a rule, and of its kind, that the rest of the crate asks for. Methods without
-/// a default are those that every kind has to answer.
+/// a default must be implemented by every kind.
 pub(crate) trait RuleInfo {
     /// The name of the kind in documents, ids and messages.
     fn kind(&self) -> &'static str;
@@ -94,8 +94,8 @@ pub(crate) trait RuleInfo {
         false
     }
 
-    /// Returns whether the rule can be for every resource without one of the same kind. A rule that
-    /// keeps a table of callers cannot: every resource name that a client makes up would get such a
+    /// Returns whether the rule can be for every resource without a rule of the same kind. A rule
+    /// that keeps a table of callers cannot: every resource name that a client makes up would get a
     /// table.
     fn may_be_default(&self) -> bool;
 

@@ -42,7 +42,7 @@ enum Selects {
     Origins(Named<bool>),
     /// The calls through one context.
     Contexts(Named<bool>),
-    /// All calls, those of each key separately.
+    /// All calls, separately for each key.
     Each(ParamOf),
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Selected<'c> {
     Together,
     /// Together with the calls of the same key.
     By(&'c Key<'c>),
-    /// Not at all: the call has no key, and the rule refuses such calls.
+    /// Not at all: the call has no key, and the rule refuses calls without a key.
     Missing,
 }
 
@@ -165,7 +165,7 @@ impl SharedRule {
         Self { identity, ..self }
     }
 
-    /// Returns whether each key has a counter of its own.
+    /// Returns whether each key has a separate counter.
     pub(crate) const fn is_by_key(&self) -> bool {
         matches!(self.selects, Selects::Each(_))
     }
@@ -218,7 +218,7 @@ impl SharedRule {
         }
     }
 
-    /// The limit of all calls together, or of each key without a limit of its own.
+    /// The limit of all calls together, or of each key to which no exception or tier applies.
     pub(crate) const fn limit(&self) -> u32 {
         self.limit
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::Rule;
 
 impl Rule {
-    /// Returns the limit as it is configured; `None` for a rule that has none or several. A rule in
-    /// shadow mode has the limit of the rule itself.
+    /// Returns the limit as it is configured; `None` for a rule that has no limit or several. A
+    /// rule in shadow mode has the limit of the rule itself.
     ///
     /// | kind | the limit | its [interval](Self::interval) |
     /// |---|---|---|
     /// | `flow` | tokens that may pass, also a fraction | the window |
-    /// | `keyed` | the same for each value that has no limit of its own, or calls at once | the interval; for a month, the 31 days of the longest month; `None` for calls at once |
+    /// | `keyed` | tokens that may pass for each value that has no limit of its own, or calls at once | the interval; for a month, the 31 days of the longest month; `None` for calls at once |
     /// | `isolation` | calls at once | `None` |
     /// | `adaptive` | the ceiling: the most calls at once | `None` |
     /// | `circuit-breaker` | bad calls that open it: a ratio from 0 to 1, or a number | the time over which they are counted; `None` for the last calls and for failures in a row. Limit and interval are `None` for a pushback |

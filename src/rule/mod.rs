@@ -27,11 +27,11 @@
 //! [costs](FlowRule::cost) replaces only a default on costs of the same unit, and a rule on calls
 //! only a default on calls. A rule that only observes a resource, by [`FlowRule::when`] or
 //! [`IsolationRule::when`], does not count as a rule of that resource, nor does a rule in [shadow
-//! mode](Rule::shadow): such a resource still gets the default. All resources beyond
-//! [`Builder::max_resources`](crate::Builder::max_resources) are counted as one. A resource that
-//! has used some of its quota is not evicted to make room for another: with windows of an hour,
-//! each made-up name keeps its place for that long. So give one name to all paths that no route
-//! matches, as the [guide](crate::guide::first_limit#unknown-paths) does.
+//! mode](Rule::shadow): a resource with no other rule of that kind still gets the default. All
+//! resources beyond [`Builder::max_resources`](crate::Builder::max_resources) are counted as one. A
+//! resource that has used some of its quota is not evicted to make room for another: with windows
+//! of an hour, each made-up name keeps its place for that long. So give one name to all paths that
+//! no route matches, as the [guide](crate::guide::first_limit#unknown-paths) does.
 //!
 //! Where paths are the resources, because axum has no matched path for the request, the name of
 //! each rule of any kind is a template, also in shadow mode. So any rule for `/users/{id}` makes

@@ -11,8 +11,8 @@ use crate::call::{Key, OwnedKey};
 /// read-only from then on.
 ///
 /// It is looked up by borrowed keys, with a fast hash, which is safe as callers do not choose the
-/// stored keys. Each resource with such rules has one, so it takes no more memory than its content
-/// needs.
+/// stored keys. Each resource whose rules name keys has such a map, so a map takes no more memory
+/// than its content needs.
 #[derive(Debug)]
 pub(crate) struct Named<V> {
     /// Each key with its settings.

@@ -3,7 +3,7 @@
 use super::Rule;
 
 impl Rule {
-    /// Always `None`: no rule is shared, so none counts together with another.
+    /// Always `None`: no rule is shared, so no two rules count together.
     pub(super) const fn shared_identity(&self) -> Option<String> {
         None
     }

@@ -178,9 +178,9 @@ impl<'a> Plan<'a> {
         (node, compiled)
     }
 
-    /// Returns whether the node can keep its `ring`: the buckets are as long as the planned ones,
-    /// which decides what the ring lends; the ring reaches as far back and ahead as planned; and no
-    /// rule gets a new dedicated ring.
+    /// Returns whether the node can keep its `ring`: the buckets are as long as the planned
+    /// buckets, which decides what the ring lends; the ring reaches as far back and ahead as
+    /// planned; and no rule gets a new dedicated ring.
     fn is_served_by(&self, ring: &LeapArray) -> bool {
         let old = ring.grid();
         self.dedicated_rules.iter().all(|it| it.inherits.is_some())

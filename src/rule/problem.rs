@@ -11,7 +11,7 @@ use crate::keyed::SHORTEST_REFILL;
 
 /// The most problems that are reported in one text. The text becomes a log event, and log
 /// collectors drop events that are too large; a program that generates rules makes the same mistake
-/// in each.
+/// in each rule.
 pub(crate) const MOST_REPORTED: usize = 100;
 
 /// Writes the first of `problems`, with `separator` between them, and the number of those left out.

@@ -35,8 +35,8 @@ pub(crate) struct RuleSet {
     version: u64,
     /// When the set was made.
     made_at: SystemTime,
-    /// This set without rules of single resources; `None` if it is such a set itself. See
-    /// [`bare`](Self::bare).
+    /// This set without rules of single resources; `None` if this set is itself without such rules.
+    /// See [`bare`](Self::bare).
     bare: Option<Arc<RuleSet>>,
 }
 

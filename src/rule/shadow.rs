@@ -56,7 +56,7 @@ impl RuleSelection {
         selected
     }
 
-    /// The rules that this part judges by and, for a single rule, the enforced ones that apply as
+    /// The rules that this part judges by and, for a single rule, the enforced rules that apply as
     /// well.
     pub(super) fn applying(self, rules: &Rules) -> Vec<&Rule> {
         let mut applying = Vec::new();
@@ -108,14 +108,14 @@ impl Rule {
     /// rule, which matters for [rules for `*`](crate::rule#default-rules).
     ///
     /// A [shared](crate::FlowRule::shared) rule counts over all processes in which it is in shadow
-    /// mode, with a counter of its own in the store, so it takes nothing from enforced rules. No
-    /// call waits for the store because of it. A call is judged at once if the process holds
-    /// permits, or knows that there are none. Any other call runs, and is judged when the store has
-    /// answered, as if it had waited for the answer. It is then counted as passed or as refused,
-    /// and until then as neither. So the counts are those of an enforced rule whose calls wait for
-    /// the answer even beyond [`store_wait`](crate::FlowRule::store_wait).
-    /// Hooks are called for such a call from the task of the store, and the rule does not learn how
-    /// it ends. Draws for the rule are sent along with the others.
+    /// mode, with a separate counter in the store, so it takes nothing from enforced rules. No call
+    /// waits for the store because of it. A call is judged at once if the process holds permits, or
+    /// knows that there are none. Any other call runs, and is judged when the store has answered,
+    /// as if it had waited for the answer. It is then counted as passed or as refused, and until
+    /// then as neither. So the counts are those of an enforced rule whose calls wait for the answer
+    /// even beyond [`store_wait`](crate::FlowRule::store_wait). For such a late judgement, hooks
+    /// are called from the task of the store, and the rule does not learn how it ends. Draws for
+    /// the rule are sent to the store together with other draws.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};

@@ -59,12 +59,12 @@ impl FlowRule {
     /// the queue full of turns that no call takes. Buckets and lending do not apply to such a rule.
     /// A call that also waits in another queue, or for a loan, starts at the latest of these times.
     ///
-    /// If a rule with a window applies as well, a call that has to wait for its turn is
-    /// counted in the bucket of its turn. If that window is full when the call arrives but
-    /// has room at the turn, the call takes tokens there, prioritized or not, unless the
-    /// rule with the window does not [lend](Self::lend). A rule that lends only a
-    /// [part](Self::max_occupy_ratio) lends it where one of its buckets begins: a call
-    /// whose turn is later in such a bucket finds nothing to borrow there, and is refused.
+    /// If a rule with a window applies as well, a call that has to wait for its turn is counted in
+    /// the bucket of its turn. If that window is full when the call arrives but has room at the
+    /// turn, the call takes tokens there, prioritized or not, unless the rule with the window does
+    /// not [lend](Self::lend). A rule that lends only a [part](Self::max_occupy_ratio) lends it
+    /// where one of its buckets begins: a call whose turn is later in the bucket finds nothing to
+    /// borrow there, and is refused.
     ///
     /// The response time of a call is measured from its start, at its turn or a little
     /// later. At most [`max_waiting`](Self::max_waiting) calls wait at once, and no call
@@ -110,7 +110,7 @@ impl FlowRule {
     /// a third of the threshold, unless [`cold_factor`](Self::cold_factor) is set, but at least one
     /// call if the threshold is 1 or more. Under load it admits more and more, and the whole
     /// threshold after about `period`, which is above 0 and at most one day. It can take twice as
-    /// long if a cold rule admits only a few calls, as a window counts whole ones. When the load
+    /// long if a cold rule admits only a few calls, as a window counts whole calls. When the load
     /// falls below the limit of a cold rule, the rule cools down again.
     ///
     /// With [`throttle`](Self::throttle), the spacing shrinks as the rule warms up. A queued call

@@ -147,7 +147,7 @@ impl Identity {
             Some(id) => identity.part("id", id),
             None => identity.part("resource", resource),
         }
-        // A default rule gives each resource a quota of its own.
+        // A default rule gives each resource a separate quota.
         if is_default && id.is_some() {
             identity.part("resource", resource);
         }
@@ -193,8 +193,8 @@ macro_rules! shared_settings {
             /// same resource, the same selection of calls, and the same window. The threshold may
             /// differ, as during a rollout: then each process applies its own threshold.
             ///
-            /// In [shadow mode](crate::Rule::shadow) the rule counts in a counter of its own, and
-            /// no call waits for the store.
+            /// In [shadow mode](crate::Rule::shadow) the rule counts in a separate counter, and no
+            /// call waits for the store.
             ///
             /// A [prioritized](crate::Call::prioritized) call that finds the limit used up borrows
             /// from the next bucket, if that begins within the [occupy

@@ -82,7 +82,7 @@ impl Templates {
     }
 
     /// Returns the known template that `template` conflicts with, and its rule. The router reports
-    /// the known template as `with`, but with single braces in place of doubled ones. Read as a
+    /// the known template as `with`, but with single braces in place of doubled braces. Read as a
     /// path, `with` matches the known template.
     fn conflicting(&self, with: &str, template: &str) -> Option<(&str, u64)> {
         for found in [Some(with), self.matching(with)] {
@@ -207,8 +207,8 @@ pub(crate) fn by_method(name: &str) -> Option<String> {
     Some(format!("{method} {path}"))
 }
 
-/// Returns the template in `name`. A name that is too long has none, as it is refused for its
-/// length.
+/// Returns the template in `name`. A name that is too long has no template, as it is refused for
+/// its length.
 fn template_of(name: &str) -> Option<&str> {
     if name.len() > MAX_KEY_BYTES {
         return None;

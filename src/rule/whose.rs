@@ -1,4 +1,4 @@
-//! The calls that a rule counts: of all callers, of single ones, or of another resource.
+//! The calls that a rule counts: of all callers, of single callers, or of another resource.
 
 use super::problem::Inspector;
 
@@ -27,7 +27,7 @@ pub(crate) enum Basis {
     Own,
     /// The calls of another resource.
     Related(String),
-    /// The calls through one context, which are also the only ones that the rule limits.
+    /// The calls through one context, which are also the only calls that the rule limits.
     Context(String),
 }
 

@@ -126,9 +126,9 @@ impl Builder {
     /// are averages over it. Default: 1 s in 2 buckets.
     ///
     /// Each node has a record for each bucket, and for each second of a bucket that is longer than
-    /// a second: at most 256 KiB in all. Response times are right as long as those of the calls
-    /// that end in one bucket add up to less than 12 days: with buckets of an hour, that is 300
-    /// calls at once. The weights that pass in the window must add up to less than 2³¹. See
+    /// a second: at most 256 KiB in all. Response times are right as long as the response times of
+    /// the calls that end in one bucket add up to less than 12 days: with buckets of an hour, that
+    /// is 300 calls at once. The weights that pass in the window must add up to less than 2³¹. See
     /// [`NodeView`](crate::read::NodeView) for all of this.
     ///
     /// # Errors
@@ -192,16 +192,15 @@ impl Builder {
         self
     }
 
-    /// Sets whether every origin of every resource has statistics of its own. Default: no,
-    /// only where a rule by origin needs more than a table; see
+    /// Sets whether every origin of every resource has separate statistics. Default: no, only where
+    /// a rule by origin needs more than a table; see
     /// [`FlowRule::by_origin`](crate::FlowRule::by_origin).
     pub fn origins(mut self, origins: bool) -> Self {
         self.config.origins = origins;
         self
     }
 
-    /// Sets whether every context of every resource has statistics of its own.
-    /// Default: no.
+    /// Sets whether every context of every resource has separate statistics. Default: no.
     pub fn contexts(mut self, contexts: bool) -> Self {
         self.config.contexts = contexts;
         self
@@ -252,7 +251,7 @@ impl Builder {
     ///
     /// The ranges end at 0.5, 1, 2.5, 5, 10, 25, 50, 75, 100, 250, 500 and 750 ms, and 1, 2.5, 5,
     /// 7.5 and 10 s: the edges of Prometheus's clients, and three shorter ones for answers from
-    /// memory. Longer times have a range of their own. For other edges see
+    /// memory. One more range is for longer times. For other edges see
     /// [`histograms_with`](Self::histograms_with).
     ///
     /// Each call costs one more relaxed addition; each resource takes up to 200 bytes more with
@@ -304,9 +303,9 @@ impl Builder {
         Ok(self)
     }
 
-    /// Sets the source of the load and CPU use for [system rules](crate::SystemRule), and of
-    /// the memory use for [flow rules](crate::FlowRule::memory), such as a sampler of
-    /// `system::SystemProbe` (feature `system`). Default: none; then limits on load and CPU
+    /// Sets the source of the load and CPU use for [system rules](crate::SystemRule), and of the
+    /// memory use for [flow rules](crate::FlowRule::memory), such as a sampler of
+    /// `system::SystemProbe` (feature `system`). Default: no sampler; then limits on load and CPU
     /// refuse no call, and memory lowers no threshold.
     ///
     /// ```

@@ -374,7 +374,7 @@ impl Sentinel {
     /// [store](Builder::store). Then it limits this process alone, by what its
     /// [`when_down`](crate::FlowRule::when_down) says, and there is a
     /// [finding](crate::hook::FindingKind::NoStore). Use [`try_reload`](Self::try_reload) to refuse
-    /// such rules.
+    /// such a rule.
     pub fn reload(&self, rules: Rules) -> bool {
         self.core.reload(rules)
     }

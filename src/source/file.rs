@@ -39,14 +39,14 @@ pub(super) const MAX_BYTES: u64 = 4 << 20;
 /// The rules in a file.
 ///
 /// A file that is missing, empty or half-written is an error and does not mean that there are no
-/// rules: the rules in force stay. To have no rules, write a text that your parser reads as none,
-/// such as `[]`.
+/// rules: the rules in force stay. To have no rules, write a text that your parser reads as an
+/// empty set, such as `[]`.
 ///
 /// Every problem and every change of the content is reported once. If a file is only
 /// touched, or replaced by an equal one, nothing is reported.
 ///
 /// Replace the file by a rename. A file that is written in place may be read while it is
-/// half-written, and only your parser can tell half of the rules from all of them; the rest
+/// half-written, and only your parser can recognize that half of the rules is missing; the rest
 /// comes with the next poll.
 ///
 /// In a container, mount the directory of the file. If the file alone is mounted, as by `subPath`
@@ -149,10 +149,9 @@ impl FileSource {
     /// Creates a source of the rules of the TOML document at `path`: all of them or none;
     /// see [`document`](crate::document) for its format.
     ///
-    /// A document with mistakes is an error of kind
-    /// [`Invalid`](SourceErrorKind::Invalid) that lists every mistake with its
-    /// place, one per line; if there are more than 100, the first ones. Its
-    /// [cause](SourceError::cause) is all of the [`Problems`].
+    /// A document with mistakes is an error of kind [`Invalid`](SourceErrorKind::Invalid) that
+    /// lists every mistake with its place, one per line; if there are more than 100, the first 100.
+    /// Its [cause](SourceError::cause) is all of the [`Problems`].
     ///
     /// ```
     /// use tower_sentinel::source::{FileSource, RuleSource};
@@ -237,8 +236,8 @@ impl FileSource {
     ///
     /// * that others may write,
     /// * in a directory that others may write and that is not sticky, or
-    /// * behind a link in such a directory, unless directory and file have the same owner (as in
-    ///   volumes of Kubernetes).
+    /// * behind a link in a directory of this kind, unless directory and file have the same owner
+    ///   (as in volumes of Kubernetes).
     ///
     /// Not checked are other directories on the way, such as that of a link that a link leads
     /// to, write permission of a group, and access control lists. On other systems nothing is
@@ -358,8 +357,8 @@ impl RuleSource for FileSource {
 
 #[cfg(feature = "serde")]
 impl Parsed {
-    /// Returns all rules of `document`, or why there are none. `first` keeps the store of the first
-    /// document that could be read.
+    /// Returns all rules of `document`, or the reason why it has no valid rules. `first` keeps the
+    /// store of the first document that could be read.
     fn of(document: &Document, first: &mut Option<Option<StoreSection>>) -> Result<Self, Cause> {
         let rules = document.strict()?;
         let warnings = document.problems().warnings();

@@ -103,9 +103,9 @@ pub trait RuleSource: fmt::Debug + Send + 'static {
     /// Returns all rules as they are now; `None` if nothing has changed since the last result, good
     /// or bad.
     ///
-    /// Returning the same rules again does no harm: rules that are in force already are not
-    /// put in force again. After an error the next good result must be `Some`, even if the
-    /// rules are the old ones, since only that ends the error.
+    /// Returning the same rules again does no harm: rules that are in force already are not put in
+    /// force again. After an error the next good result must be `Some`, even if it is the old
+    /// rules, since only `Some` ends the error.
     ///
     /// It may block, such as on a file: it is never called on the path of a call. But it must
     /// return, because dropping the handle of its thread ([`Watch::spawn`]) waits for it: set

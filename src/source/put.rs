@@ -3,7 +3,7 @@
 //! Rules are checked, then kept by a sink, and only then loaded. What may fail comes before what
 //! cannot: a check changes nothing, a sink that fails has changed nothing, and rules that were
 //! checked are loaded without fail. So after any failure the old rules are in force and in the
-//! sink, and after success the new ones are in both.
+//! sink, and after success the new rules are in both.
 
 use super::error::{SourceError, ask_user};
 use super::sink::RuleSink;

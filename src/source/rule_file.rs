@@ -17,7 +17,7 @@ use crate::rule::Rules;
 /// reads.
 ///
 /// New rules are written to another file in the same directory, which then takes the name of the
-/// old one: a crash, a full disk or a reader in between leaves the old file or the new file, and
+/// old file: a crash, a full disk or a reader in between leaves the old file or the new file, and
 /// never a part of a file. The mode of the file stays, its owner becomes that of the process.
 /// Behind a link, the file that it leads to is replaced. Comments and the order of keys are lost.
 ///

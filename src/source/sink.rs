@@ -8,7 +8,7 @@ use crate::rule::Rules;
 /// Keeps rules that are changed while the program runs, such as on a page.
 ///
 /// A sink is called after the rules were checked, and before they come into force. If it fails, the
-/// old rules stay in force, and the page or the dashboard that sent the new ones shows the reason.
+/// old rules stay in force, and the page or the dashboard that sent the new rules shows the reason.
 /// It is called on one thread at a time for each engine, and can block. If it panics, that counts
 /// as a failure. It must not wait for another change on a page or a dashboard of the engine, as
 /// that change would wait for it.

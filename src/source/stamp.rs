@@ -1,12 +1,11 @@
 //! The state in which a file was last read, and whether it must be read again.
 //!
-//! A file is read again when its [`Stamp`] differs from the one that was seen.
-//! A stamp alone does not tell everything: a file system may keep times in steps
-//! of up to two seconds, so a second write in the same step, of the same length
-//! and in place, leaves the stamp as it is. Such a write comes less than a step
-//! after the stamp was first seen. So a stamp is believed only once the file was
-//! read again, with the same result, when [`SETTLE`] had passed since then; until
-//! then every look is a reading, and the content decides.
+//! A file is read again when its [`Stamp`] differs from the stamp that was seen last. A stamp alone
+//! does not show every change: a file system may keep times in steps of up to two seconds, so a
+//! second write in the same step, of the same length and in place, leaves the stamp as it is. Such
+//! a write comes less than a step after the stamp was first seen. So a stamp is believed only once
+//! the file was read again, with the same result, when [`SETTLE`] had passed since then; until then
+//! every look is a reading, and the content decides.
 //!
 //! ```text
 //! stamp first seen ├──── 2 s: may still be written under this stamp ────┤ settled

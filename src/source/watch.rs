@@ -33,17 +33,17 @@ use crate::sentinel::Sentinel;
 ///
 /// Rules that are already in force are not put in force again. The watch sees only the rules that
 /// the source returns: rules that the program itself [reloads](Sentinel::reload) stay until the
-/// source returns rules again. It does so when it has new ones, and when an error is over, even if
-/// they are the old ones; a source of your own may return them at each poll.
+/// source returns rules again. It does so when it has new rules, and when an error is over, even
+/// with the old rules; a source of your own may return rules at each poll.
 ///
-/// Clones share one watch: while one of them is on its thread, the program can read the outcomes of
-/// the polls from another, and poll out of turn. All clones and the thread hold the engine and the
-/// source: both live until the last clone and the handle are dropped. So a hook of the engine must
-/// own neither a watch nor the handle, or they would keep each other alive for ever.
+/// Clones share one watch: while one clone polls on its thread, the program can read the outcomes
+/// of the polls from another clone, and poll out of turn. All clones and the thread hold the engine
+/// and the source: both live until the last clone and the handle are dropped. So a hook of the
+/// engine must own neither a watch nor the handle, or they would keep each other alive for ever.
 ///
 /// # Examples
 ///
-/// On a thread of its own:
+/// On a dedicated thread:
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -246,7 +246,7 @@ impl Watch {
         Some(event)
     }
 
-    /// Polls on a thread of its own, at once and then at intervals of `every` (at least 10 ms),
+    /// Polls on a dedicated thread, at once and then at intervals of `every` (at least 10 ms),
     /// until the handle is dropped. A forked process, such as a daemon, does not inherit the
     /// thread: spawn it there.
     ///

@@ -82,7 +82,8 @@ pub(crate) fn words(count: usize, first: &mut dyn FnMut(usize) -> u64) -> Box<[A
 /// Locks are taken for new keys, reloads, snapshots, changes of hooks, probes and watches. A call
 /// with known keys takes one only during a reload or to read a probe. It tries to take one, without
 /// waiting, when the clock has stepped back, and when a window of an adaptive limit is due at the
-/// end of the call. A call that rules in shadow mode judge has a lock of its own.
+/// end of the call. A call that rules in shadow mode judge takes one more lock, which no other call
+/// uses.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(imp::Mutex<T>);
 
@@ -208,9 +209,9 @@ pub(crate) enum Bug {
     LeaveBlindly,
     /// A call that lines up for its key marks the word before it has the lock, and not again.
     MarkBeforeLock,
-    /// A new call counts those of its key that run, and not those that wait.
+    /// A new call counts the running calls of its key, and not the waiting calls.
     OvertakeLine,
-    /// An extreme is written without comparing the one that it was merged with.
+    /// An extreme is written without comparing the extreme that it was merged with.
     BlindExtreme,
     /// A late opener starts the extremes of a bucket whose place has a newer one.
     OpenLate,
@@ -240,7 +241,7 @@ pub(crate) enum Bug {
     LeapWithStamps,
     /// A breaker notes that there is a bad call only after it has counted the call.
     NoteBadAfter,
-    /// A breaker writes its count without comparing the one that it added to.
+    /// A breaker writes its count without comparing the count that it added to.
     BlindStamped,
     /// A probe is taken without comparing the state that it was promised for.
     BlindProbe,
@@ -290,7 +291,7 @@ pub(crate) enum Bug {
     InsertWithoutSecondLook,
     /// A call that has read a word does not look again whose it is.
     HitWithoutSecondLook,
-    /// A call that is refused does not look whether the word is still the one that it judged.
+    /// A call that is refused does not look whether the word is still the word that it judged.
     RefusalWithoutThirdLook,
     /// A slot that had no owner is free, even if its word says otherwise by now.
     SpareByTag,
@@ -312,7 +313,7 @@ pub(crate) enum Bug {
     NewRateByEarlierTime,
     /// A key is blocked for a call that has been refused, even if it has room by now.
     BlockBlindly,
-    /// A call takes a debt of another rate for one of its own.
+    /// A call takes a debt of another rate for a debt of its own rate.
     OtherRateAsOwn,
     /// The owners of a slot all count from the same 0.
     OwnersWithoutEpoch,
@@ -372,7 +373,7 @@ pub(crate) mod fault {
     use std::cell::Cell;
 
     std::thread_local! {
-        // loom runs all threads of a model on the one that called it.
+        // loom runs all threads of a model on the thread that called it.
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 

@@ -48,8 +48,8 @@ pub enum FindingKind {
     /// An adaptive rule has refused calls at its [ceiling](crate::AdaptiveRule::ceiling), although
     /// calls were not slower than without a queue.
     CeilingReached,
-    /// Eight or more calls that a rule on [costs](crate::FlowRule::cost) has met have ended, and
-    /// none has reported a cost: the rule limits what they reserve, which can be nothing.
+    /// Eight or more calls that a rule on [costs](crate::FlowRule::cost) has met have ended, and no
+    /// call has reported a cost: the rule limits what they reserve, which can be nothing.
     CostNotTold,
     /// As [`CostNotTold`](Self::CostNotTold), but calls have reserved or reported costs in a unit
     /// that no rule counts, such as `token` for `tokens`.
@@ -86,7 +86,7 @@ pub enum FindingKind {
     PlainPassword,
     /// A rule is [shared](crate::FlowRule::shared), and the engine has no
     /// [store](crate::Builder::store): it limits this process alone. Only
-    /// [`reload`](crate::Sentinel::reload) puts such a rule in force.
+    /// [`reload`](crate::Sentinel::reload) puts a shared rule in force without a store.
     NoStore,
 }
 

@@ -205,7 +205,8 @@ impl Need<'_> {
         !matches!(self, Self::Context | Self::Tier)
     }
 
-    /// The part of a rule that the need belongs to: each part can have a mistake of its own.
+    /// The part of a rule that the need belongs to: mistakes in different parts are different
+    /// findings.
     pub(super) const fn part(&self) -> u8 {
         match self {
             Self::Context => 1,

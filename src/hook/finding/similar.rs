@@ -12,7 +12,7 @@ use super::letters::letters_apart;
 /// The longest names that are compared letter by letter, in bytes: the time grows with the product
 /// of their lengths.
 const MOST_COMPARED: usize = 128;
-/// The most letters by which a name can differ from the one that was meant.
+/// The most letters by which a name can differ from the name that was meant.
 const MOST_LETTERS: usize = 2;
 
 /// The likenesses of two names, the most telling one first.

@@ -27,8 +27,8 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// on concurrent calls, which have no interval, are not considered, nor are flow rules with a queue
 /// or for another resource. The reset is the time after which more will be left than now, if no
 /// tokens are taken until then. If several layers add fields, the client sees the tightest quota of
-/// all. If the service itself sets such fields, as a proxy that passes on those of its upstream,
-/// they are replaced unless they say that nothing is left.
+/// all. If the service itself sets quota fields, as a proxy does that passes on the fields of its
+/// upstream, they are replaced unless they say that nothing is left.
 ///
 /// Choose the form that your clients read:
 ///
@@ -83,10 +83,10 @@ pub enum RateLimitFields {
     /// No fields.
     #[default]
     None,
-    /// `RateLimit-Policy` and `RateLimit` as in draft 10 of the IETF, both structured
-    /// fields. They name the rule by its id, and also tell its interval. The parameter `qu` has the
-    /// unit of a limit on [costs](crate::FlowRule::cost), by the name that the rule gives it; the
-    /// draft registers `content-bytes`. Without the parameter the unit is requests.
+    /// `RateLimit-Policy` and `RateLimit` as in draft 10 of the IETF, both structured fields. They
+    /// name the rule by its id, and also contain its interval. The parameter `qu` has the unit of a
+    /// limit on [costs](crate::FlowRule::cost), by the name that the rule gives it; the draft
+    /// registers `content-bytes`. Without the parameter the unit is requests.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -401,7 +401,7 @@ fn reports_less<B>(part: f64, response: &Response<B>) -> bool {
     if let Some(LeastReported(least)) = response.extensions().get() {
         return *least <= part;
     }
-    // A refusal's fields, if it has any, are those of the quota that is used up.
+    // The fields of a refusal, if it has any, describe the quota that is used up.
     let headers = response.headers();
     is_refusal(response)
         && [RATE_LIMIT, REMAINING, X_REMAINING]

@@ -29,9 +29,9 @@ use crate::stat::MAX_TOKENS;
 /// even at nine tenths of its capacity a service has queues of 150 calls now and then. A call that
 /// finds the burst full is refused, and makes the least important class *marginal*: this class gets
 /// only what the more important classes leave. If that is not enough, the next class becomes
-/// marginal, and those below it are *excess*: they get idle workers only. A marginal class starts
-/// with little room above the limit. The room doubles as long as no queue forms, and the class
-/// opens again once the room reaches a burst, seconds after the overload is over.
+/// marginal, and the classes below it are *excess*: they get idle workers only. A marginal class
+/// starts with little room above the limit. The room doubles as long as no queue forms, and the
+/// class opens again once the room reaches a burst, seconds after the overload is over.
 ///
 /// If calls of two or more classes come, the burst of the least important class is at most 160
 /// calls, and each class above it gets half a burst more. If calls of only one class come, the
@@ -40,8 +40,8 @@ use crate::stat::MAX_TOKENS;
 ///
 /// # The limit
 ///
-/// Calls beyond the limit of their class are refused at once; none waits. The limit is the number
-/// of calls that the service works on at once, by [Little's
+/// Calls beyond the limit of their class are refused at once; no call waits. The limit is the
+/// number of calls that the service works on at once, by [Little's
 /// law](https://en.wikipedia.org/wiki/Little%27s_law), plus half the square root of that number, at
 /// least 2, for a small queue. It is at least 3 if the bounds of the rule allow that. It is updated
 /// when calls end, so it never changes while nothing runs.
@@ -102,9 +102,9 @@ use crate::stat::MAX_TOKENS;
 /// The classes are those of Google's "Site Reliability Engineering", chapter 21. That the number of
 /// calls in flight alone decides which classes are shed, without a table of priorities, draws on
 /// other limiters, of which Uber's Cinnamon and Netflix's partitions are the best known, and on the
-/// shortcomings that these limiters showed in simulations. The windows and outliers of the limit
-/// are those of Gradient2 in Netflix's concurrency-limits. The probes are those of the first
-/// gradient in that library, and of BBR.
+/// shortcomings that these limiters showed in simulations. The treatment of windows and outliers is
+/// that of Gradient2 in Netflix's concurrency-limits. The probes follow the first gradient limiter
+/// of that library, and BBR.
 #[doc(alias("ConcurrencyLimit", "concurrency_limits"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveRule {

@@ -99,7 +99,7 @@ impl OriginList {
     /// Returns whether a call of `origin` passes.
     #[inline]
     pub(super) fn permits(&self, origin: Option<&Key<'_>>) -> bool {
-        // An empty origin counts as none.
+        // An empty origin counts as a missing origin.
         let Some(origin) = origin.filter(|origin| !origin.is("")) else {
             return !self.deny_unknown;
         };

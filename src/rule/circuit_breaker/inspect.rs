@@ -55,7 +55,8 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// Refuses the settings that count calls, for a rule whose condition counts none in a window.
+    /// Refuses the settings that count calls, for a rule whose condition counts no calls in a
+    /// window.
     fn refuse_counting(&self, inspector: &mut Inspector, allowed: &str) {
         if let Some(min_calls) = self.min_calls {
             inspector.refuse("min_calls", min_calls, allowed);
@@ -118,7 +119,7 @@ impl CircuitBreakerRule {
         let least = u32::from(!self.exceeds);
         match self.threshold {
             TripThreshold::Count(count) => {
-                // All of the last calls can be bad, but not more: such a count would never be
+                // All of the last calls can be bad, but not more: a larger count would never be
                 // exceeded.
                 let is_last = self.last_calls.is_some();
                 let most = self.most_calls() - u32::from(self.exceeds && is_last);

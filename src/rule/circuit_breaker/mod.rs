@@ -43,8 +43,8 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// * A call of any weight counts once, and only in the state in which it was admitted. A call that
 ///   was admitted before the breaker opened, and ends afterwards, decides nothing.
 /// * A call that another rule refuses is no probe, in any order of the rules.
-/// * A probe that is cancelled or [ignored](crate::Entry::ignore) decides nothing: the next
-///   call becomes a probe at once. If it was the only one, and none was good before it, the
+/// * A probe that is cancelled or [ignored](crate::Entry::ignore) decides nothing: the next call
+///   becomes a probe at once. If it was the only probe, and no probe was good before it, the
 ///   breaker is open until that call arrives.
 /// * A probe that does not end holds its place for [`open_for`](Self::open_for) after the newest
 ///   probe started, or for the limit of a slow call if that is longer. Then the next call becomes a
@@ -56,8 +56,8 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// * A call that is cancelled or ignored is not counted. But if it had already taken longer
 ///   than the limit of a slow call, it counts as slow, and as a bad probe if it was one;
 ///   see [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
-/// * A resource may have up to 32 breakers. They are checked together: if one refuses a
-///   call, none of the others takes it as a probe.
+/// * A resource may have up to 32 breakers. They are checked together: if one breaker refuses a
+///   call, no other breaker takes the call as a probe.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every resource
 /// without a circuit breaker rule of its own gets a separate breaker from it.

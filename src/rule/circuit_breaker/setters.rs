@@ -245,8 +245,8 @@ impl CircuitBreakerRule {
         self
     }
 
-    /// Counts the last `calls` calls that have ended, however long ago, instead of those of
-    /// an interval: between 1 and 40.
+    /// Counts the last `calls` calls that have ended, however long ago, instead of the calls of an
+    /// interval: between 1 and 40.
     ///
     /// Neither [`interval`](Self::interval) nor [`buckets`](Self::buckets) may be set then;
     /// [`min_calls`](Self::min_calls) and the count of an
@@ -305,10 +305,10 @@ impl CircuitBreakerRule {
         self
     }
 
-    /// Sets how many probes can run at once while the breaker is half-open, and how many good ones
-    /// close it, with no bad one in between: between 1 and 63. Default 1. A bad probe opens the
-    /// breaker at once. A probe that ends, or that holds its place for too long, makes room for the
-    /// next, so more probes than this can run before the breaker closes.
+    /// Sets how many probes can run at once while the breaker is half-open, and how many good
+    /// probes close it, with no bad probe in between: between 1 and 63. Default 1. A bad probe
+    /// opens the breaker at once. A probe that ends, or that holds its place for too long, makes
+    /// room for the next, so more probes than this can run before the breaker closes.
     #[doc(alias("half_open"))]
     #[must_use]
     pub fn probes(mut self, probes: impl Into<WholeNumber>) -> Self {
@@ -329,9 +329,9 @@ impl CircuitBreakerRule {
     /// Sets whether a call that is cancelled or [ignored](crate::Entry::ignore) counts as
     /// slow if it had already taken longer than the limit. Default true.
     ///
-    /// If it is false, and a service hangs behind callers with a timeout, no call ever ends
-    /// with an outcome, so the breaker never opens. Only a [`slow_ratio`](Self::slow_ratio)
-    /// rule counts such calls.
+    /// If it is false, and a service hangs behind callers with a timeout, no call ever ends with an
+    /// outcome, so the breaker never opens. Only a [`slow_ratio`](Self::slow_ratio) rule counts
+    /// cancelled or ignored calls.
     #[must_use]
     pub fn count_cancelled_as_slow(mut self, count_cancelled_as_slow: bool) -> Self {
         self.cancelled_as_slow = count_cancelled_as_slow;
@@ -341,8 +341,8 @@ impl CircuitBreakerRule {
     /// Sets the name of the rule in refusals. Default: its kind and its place in the set,
     /// such as `circuit-breaker-2`.
     ///
-    /// If a rule replaces one with the same id, the breaker stays open as long as the old one would
-    /// have; see [reloads](Self#reloads).
+    /// If a rule replaces a rule with the same id, the breaker stays open as long as the old
+    /// breaker would have; see [reloads](Self#reloads).
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
@@ -367,7 +367,7 @@ impl CircuitBreakerRule {
         }
     }
 
-    /// The interval in which calls are counted; `None` if the rule counts none in an interval.
+    /// The interval in which calls are counted; `None` if the rule counts no calls in an interval.
     pub(super) fn counted_interval(&self) -> Option<Duration> {
         let is_counted = !self.is_consecutive() && !self.is_pushback();
         (self.last_calls.is_none() && is_counted).then_some(self.interval)

@@ -115,8 +115,8 @@ impl FlowRule {
             .map_or(0, |minutes| minutes.get_signed())
     }
 
-    /// Reports the settings that a rule by the calendar cannot have, and those that only such a rule
-    /// has.
+    /// Reports the settings that a rule by the calendar cannot have, and the settings that only a
+    /// rule by the calendar has.
     pub(super) fn inspect_calendar(&self, inspector: &mut Inspector) {
         inspect_offset(
             self.utc_offset.as_deref().copied(),

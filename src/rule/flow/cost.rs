@@ -45,9 +45,9 @@ impl FlowRule {
     ///
     /// For every window that ends with a bucket, add what was charged in it and what the calls that
     /// run at its end have reserved. The sum is at most the limit plus what all calls cost beyond
-    /// their reservations. So if each call reserves the most that it may cost, no window
-    /// exceeds the limit. If none reserves anything, a window exceeds it by at most what the
-    /// running calls may still cost.
+    /// their reservations. So if each call reserves the most that it may cost, no window exceeds
+    /// the limit. If no call reserves anything, a window exceeds it by at most what the running
+    /// calls may still cost.
     ///
     /// # Examples
     ///

@@ -142,9 +142,9 @@ pub enum MissingKey {
     Share,
     /// The rule does not apply to calls without a key, so it does not limit them. A client can
     /// leave a key out. It can also send the key twice, so that an
-    /// [extractor](crate::key#different-spellings-of-a-key) finds none, while the service reads one
-    /// of the two. So another rule must limit such calls, by something that is always there, as
-    /// [here](crate::guide::callers#per-user-or-api-key).
+    /// [extractor](crate::key#different-spellings-of-a-key) finds no key, while the service reads
+    /// one of the two. So another rule must limit calls without a key, by something that is always
+    /// there, as [here](crate::guide::callers#per-user-or-api-key).
     Skip,
     /// Calls without a key are refused; over HTTP, with status 403.
     Refuse,
@@ -273,8 +273,8 @@ impl FlowRule {
         self
     }
 
-    /// Gives every origin a quota of its own. To limit each caller, a
-    /// [`KeyedRule`](crate::KeyedRule) is the usual way; the guide says [when this is
+    /// Gives every origin a separate quota. To limit each caller, a [`KeyedRule`](crate::KeyedRule)
+    /// is the usual way; the guide says [when this is
     /// needed](crate::guide::callers#when-a-caller-needs-another-rule).
     ///
     /// Calls without an origin share one quota, under the name `-`, unless
@@ -324,10 +324,9 @@ impl FlowRule {
     /// can yield to writes. `related` can be a template, like the name of a rule. Only calls of
     /// `related` with the same direction count.
     ///
-    /// Nothing is taken from `related`, so calls that arrive at the same moment may all
-    /// pass when there is room for one. The rule does not apply until `related` has been
-    /// called for the first time. It cannot be combined with an origin, a queue, a warm-up
-    /// or memory.
+    /// Nothing is taken from `related`, so calls that arrive at the same moment may all pass when
+    /// there is room for only one. The rule does not apply until `related` has been called for the
+    /// first time. It cannot be combined with an origin, a queue, a warm-up or memory.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel, Verdict};
@@ -371,8 +370,8 @@ impl FlowRule {
     }
 
     /// Sets how a rule [by origin](Self::by_origin) treats calls that have no origin. Default: they
-    /// share one quota. It is invalid to set this for a rule that is not by origin, as no call of
-    /// such a rule lacks a key.
+    /// share one quota. It is invalid to set this for a rule that is not by origin, as such a rule
+    /// needs no key of a call.
     #[must_use]
     pub fn missing(mut self, missing: MissingKey) -> Self {
         self.missing = Some(missing);
@@ -600,7 +599,7 @@ impl FlowRule {
     }
 
     /// Returns whether two rules of one node count the same calls in the same window, so that one
-    /// can take over the counts of the other.
+    /// rule can take over the counts of the other.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         let window = |rule: &Self| (rule.interval, rule.buckets, rule.strict);
         self.selects_like(other) && window(self) == window(other)

@@ -26,9 +26,9 @@ pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(86_400);
 ///
 /// A changed limit applies to new calls; running calls are not disturbed. A new rule also counts
 /// calls that already run, whichever rules admitted them: with five running, a limit of two admits
-/// none until four have ended. A call that the old rules are judging at the time of the reload may
-/// still start. In [shadow mode](crate::Rule::shadow) a rule counts only the calls that start after
-/// it was added.
+/// no call until four have ended. A call that the old rules are judging at the time of the reload
+/// may still start. In [shadow mode](crate::Rule::shadow) a rule counts only the calls that start
+/// after it was added.
 ///
 /// A rule for the resource `*` is the [default](crate::rule#default-rules): every
 /// resource without an isolation rule of its own gets separate slots from it.

@@ -114,13 +114,13 @@ impl IsolationRule {
     /// is refused as if it could not wait. So is a call that arrives when the
     /// [maximum](Self::max_waiting) of calls is waiting.
     ///
-    /// A call waits before the rules that come after this one are checked, and takes nothing from
+    /// A call waits before the rules that come after this rule are checked, and takes nothing from
     /// them meanwhile. When it has its slot, parameters, rates, queues and, once more, circuit
-    /// breakers are checked, by the rules in force then. If one of them refuses the call, the slot
-    /// goes to the next call. If one makes it wait for its turn or for borrowed tokens, the slot
-    /// goes to the next call too. After that wait the call gets a slot again, before all calls that
-    /// came later, within what is left of its `max_wait`. Response time and concurrency begin after
-    /// the wait, which is recorded separately.
+    /// breakers are checked, by the rules in force then. If one of these rules refuses the call,
+    /// the slot goes to the next call. If one makes it wait for its turn or for borrowed tokens,
+    /// the slot goes to the next call too. After that wait the call gets a slot again, before all
+    /// calls that came later, within what is left of its `max_wait`. Response time and concurrency
+    /// begin after the wait, which is recorded separately.
     ///
     /// If a resource has several isolation rules, the queue of the tightest one counts. A rule [for
     /// an origin](Self::for_origin), or [by another resource](Self::when), has no queue. While an

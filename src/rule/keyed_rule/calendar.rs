@@ -143,8 +143,8 @@ impl KeyedRule {
         self.utc_offset.map_or(0, WholeNumber::get_signed)
     }
 
-    /// Reports the settings that a rule by the calendar cannot have, and those that only such a
-    /// rule has.
+    /// Reports the settings that a rule by the calendar cannot have, and the settings that only a
+    /// rule by the calendar has.
     pub(super) fn inspect_calendar(&self, inspector: &mut Inspector) {
         const ELSEWHERE: &str = "left out for a day or month of the calendar";
         if self.calendar.is_some() {

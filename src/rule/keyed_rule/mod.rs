@@ -32,12 +32,11 @@ const LONGEST_SHOWN: usize = 64;
 /// Limits each value of a parameter: at most `threshold` calls for *each* address, user,
 /// API key or product.
 ///
-/// Every value has a quota of its own. By default it is refilled continuously, like a token
-/// bucket: a value that has been idle long enough may spend the whole threshold and the
-/// [burst](Self::burst) at once, and from then on gets one more call every
-/// `interval / threshold`. Other ways to count are a [window](Self::window), a
-/// [queue](Self::throttle), days and months [by the calendar](Self::per_calendar_month), and
-/// [concurrency](Self::concurrency).
+/// Every value has a separate quota. By default it is refilled continuously, like a token bucket: a
+/// value that has been idle long enough may spend the whole threshold and the [burst](Self::burst)
+/// at once, and from then on gets one more call every `interval / threshold`. Other ways to count
+/// are a [window](Self::window), a [queue](Self::throttle), days and months [by the
+/// calendar](Self::per_calendar_month), and [concurrency](Self::concurrency).
 ///
 /// The value is the first parameter of the [call](crate::Call::param), unless the rule
 /// names [another parameter](Self::param) or the [origin](Self::by_origin). Calls without a
@@ -193,7 +192,7 @@ impl KeyedRule {
     /// its turn or for a loan of another rule counts as well, and so does a call that a later rule
     /// refuses, while it is judged. A call above the limit is refused, or waits if there is a
     /// [queue](Self::queue). A value with calls in flight is never evicted. A resource has at most
-    /// two such rules.
+    /// two concurrency rules by value.
     #[must_use]
     pub fn concurrency(resource: impl Into<String>, max: impl Into<WholeNumber>) -> Self {
         Self {
@@ -391,7 +390,7 @@ impl KeyedRule {
     /// such as a paid plan. If a tier is given twice, the last threshold counts. A name that spells
     /// an address or a number also stands for that address or number. An [exception](Self::except)
     /// takes precedence over a tier. A value whose tier changes keeps the number of calls that it
-    /// has spent: one that has spent 5 of 5 has 95 of 100 left at once.
+    /// has spent: a value that has spent 5 of 5 has 95 of 100 left at once.
     /// [`max_keys`](Self::max_keys) describes, under reloads, how long calls that were made at
     /// another limit stay spent.
     #[must_use]
@@ -411,9 +410,9 @@ impl KeyedRule {
     }
 
     /// Lets all calls of one [tier](Self::tier) pass this rule without counting them, such as those
-    /// of a plan without a limit: they take no place in the [table](Self::max_keys), and none of a
-    /// concurrency limit. An [exception](Self::except) takes precedence. The tier must not have a
-    /// threshold as well. A threshold of 0 refuses all calls instead.
+    /// of a plan without a limit: they take no place in the [table](Self::max_keys), and no place
+    /// of a concurrency limit. An [exception](Self::except) takes precedence. The tier must not
+    /// have a threshold as well. A threshold of 0 refuses all calls instead.
     ///
     /// ```
     /// use tower_sentinel::{Call, KeyedRule, ManualClock, Sentinel, Verdict};
@@ -460,7 +459,7 @@ impl KeyedRule {
     /// honest callers share it with the flood, and are mostly refused. Callers that have a place
     /// are not affected, no caller gets a fresh quota, and no more memory is used.
     /// [`overflows`](crate::read::KeyedView::overflows) counts the calls that used the shared
-    /// quota. A rule with a coarser key in front [keeps such a flood
+    /// quota. A rule with a coarser key in front [keeps the flood
     /// out](crate::guide::floods#made-up-keys). A flow rule over all callers does not: it is
     /// checked after the rules with tables.
     ///
@@ -488,9 +487,9 @@ impl KeyedRule {
         self
     }
 
-    /// Sets what happens to a call that has no value. Default: all such calls share one quota, that
-    /// of [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has a value, because the
-    /// parameter is never set or the layer finds [no
+    /// Sets what happens to a call that has no value. Default: all calls without a value share one
+    /// quota, that of [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has a value,
+    /// because the parameter is never set or the layer finds [no
     /// address](crate::key::PeerIp#if-no-address-is-there), that is one quota for all callers, and
     /// [`KeyedView::missing`](crate::read::KeyedView::missing) grows with each call.
     #[must_use]
@@ -583,8 +582,8 @@ impl KeyedRule {
         self.id.is_some() && self.id == other.id
     }
 
-    /// Returns whether both rules count the same values in the same way, so that one can take over
-    /// the other's table.
+    /// Returns whether both rules count the same values in the same way, so that one rule can take
+    /// over the table of the other.
     pub(super) fn counts_like(&self, other: &Self) -> bool {
         let window = |rule: &Self| {
             let table = (rule.max_keys, rule.has_wide_windows());

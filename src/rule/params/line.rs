@@ -208,7 +208,8 @@ impl KeyedState {
         self.keys.set_limit(&limit);
     }
 
-    /// The digest of the value of `call`, and its concurrency limit; `None` if `call` has none.
+    /// The digest of the value of `call`, and its concurrency limit; `None` if `call` has no value,
+    /// or its value no limit.
     fn at_once(&self, call: &Call<'_>) -> Option<(Digest, u32)> {
         let key = self.keys.digest(self.value(call).ok()??);
         match self.quota(key, call).prepared {

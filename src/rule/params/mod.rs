@@ -73,7 +73,7 @@ pub(crate) enum NoShare {
         limit: (u32, Duration),
         available_at: Option<Tick>,
     },
-    /// The call has no value, and the rule refuses such calls.
+    /// The call has no value, and the rule refuses calls without a value.
     Missing { rule: u32 },
     /// The store cannot be asked, and the rule refuses all calls without it.
     NoStore { rule: u32 },

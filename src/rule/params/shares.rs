@@ -14,8 +14,8 @@ use crate::rule::{KeyedRule, MissingKey};
 
 impl KeyedRules {
     /// Creates the state of `rules`, given with their indices. Each inherits the state of a rule of
-    /// `old`: from an equal rule, else from one with the same id, else from any, if it counts the
-    /// same values in the same way.
+    /// `old`: from an equal rule, else from a rule with the same id, else from any rule, if it
+    /// counts the same values in the same way.
     pub(crate) fn new(
         rules: Vec<(u32, KeyedRule)>,
         old: Option<&Self>,
@@ -217,15 +217,15 @@ impl KeyedRules {
         self.0[place].missing.load(Ordering::Relaxed)
     }
 
-    /// The rules that have met calls without a value, and none with one: their indices in the set,
-    /// and how many calls had no value.
+    /// The rules that have met calls without a value, and no call with a value: their indices in
+    /// the set, and how many calls had no value.
     pub(crate) fn without_keys(&self) -> impl Iterator<Item = (u32, u64)> {
         let silent = self.0.iter().filter(|rule| rule.has_met_no_key());
         silent.map(|rule| (rule.index, rule.missing.load(Ordering::Relaxed)))
     }
 
-    /// The rules that block calls without a value together, and have met calls with one as well:
-    /// their indices in the set, and how many calls had no value.
+    /// The rules that block calls without a value together, and have met calls with a value as
+    /// well: their indices in the set, and how many calls had no value.
     pub(crate) fn blocked_together(&self) -> impl Iterator<Item = (u32, u64)> {
         let blocks = |it: &&KeyedState| {
             it.rule.get_block_for().is_some() && it.rule.missing == MissingKey::Share

@@ -9,8 +9,8 @@ use crate::base::sync::Ordering;
 use crate::call::{Call, Key};
 use crate::keyed::Digest;
 
-/// [`OnSuspicion`] is called after this many calls without a value, if no call had one. A few such
-/// calls are no sign of a mistake.
+/// [`OnSuspicion`] is called after this many calls without a value, if no call had a value. A few
+/// calls without a value are no sign of a mistake.
 const SUSPICIOUS: u64 = 8;
 
 /// Something about calls that looks like a mistake in the set-up.
@@ -64,8 +64,8 @@ impl KeyedState {
         }
     }
 
-    /// Returns whether calls came without a value, and none with a value has passed. Searches the
-    /// whole table if any call came without a value.
+    /// Returns whether calls came without a value, and no call with a value has passed. Searches
+    /// the whole table if any call came without a value.
     pub(super) fn has_met_no_key(&self) -> bool {
         self.missing.load(Ordering::Relaxed) > 0 && !self.keys.has_met_key()
     }

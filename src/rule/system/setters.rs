@@ -37,8 +37,8 @@ impl SystemRule {
         self
     }
 
-    /// Allows at most `qps` inbound calls per second, by weight: 0, or between 1 and 2³¹ − 1.
-    /// 0 refuses all calls except those of [weight](crate::Call::batch) 0.
+    /// Allows at most `qps` inbound calls per second, by weight: 0, or between 1 and 2³¹ − 1. 0
+    /// refuses all calls except calls of [weight](crate::Call::batch) 0.
     ///
     /// A call is refused if the rate of the window plus the call's whole weight exceeds `qps`. So a
     /// `qps` between 0 and 1 would refuse the same calls as 0, and is invalid. With a
@@ -58,7 +58,7 @@ impl SystemRule {
     ///
     /// So calls that are long by nature should not count here, such as long polls, or an
     /// [`Entry`](crate::Entry) that is kept while a connection lives: one call that ends after a
-    /// minute or more, among a hundred quick ones, makes an average of over half a second. Count
+    /// minute or more, among a hundred quick calls, makes an average of over half a second. Count
     /// them in another engine.
     #[must_use]
     pub fn rt(mut self, rt: Duration) -> Self {
