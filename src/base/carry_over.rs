@@ -5,7 +5,7 @@ type Test<'t, N, O> = &'t dyn Fn(&N, &O) -> bool;
 
 /// Returns, for each item of `new`, the item of `old` that it inherits from. Each old item is
 /// inherited at most once. The `tests` are applied in order, and the closest relation comes first:
-/// an equal rule must not lose its state to one that is merely similar.
+/// an equal rule must not lose its state to a rule that is merely similar.
 pub(crate) fn carry_over<'a, N, O>(
     new: &[N],
     old: &'a [O],

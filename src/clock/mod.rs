@@ -118,7 +118,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     ///
     /// Rules that count [by the calendar](crate::KeyedRule::per_calendar_month) need it to find the
     /// day and month of a reading; nothing else does. An engine calls it when it loads a rule by
-    /// the calendar, and once for each table of values. A clock that wraps another one should
+    /// the calendar, and once for each table of values. A clock that wraps another clock should
     /// return the other clock's value. Default: zero, so that the readings themselves are times
     /// since 1970. For a [`TokioClock`], the beginning of 1970 is the time at which it was created.
     ///

@@ -5,8 +5,8 @@
 //! windows. So a [`Glance`] becomes a time only by [`check`](Timekeeper::check). If it does not fit
 //! the latest time of the engine, or of a node, the clock is read again:
 //!
-//! * Ahead by more than the [slack](SLACK): if only this reading was wrong, the next one does not
-//!   confirm it, and the median of three readings is used.
+//! * Ahead by more than the [slack](SLACK): if only this reading was wrong, the next reading does
+//!   not confirm it, and the median of three readings is used.
 //! * Behind: usually the thread slept between reading the clock and using the reading, and the next
 //!   reading is right.
 //! * Still behind, by more than the slack: the clock has stepped back, and time stands still. When
@@ -456,7 +456,7 @@ mod tests {
         }));
         // It reads the old time again, and sleeps while the other thread catches up.
         assert_eq!(time.check(late, seen), seen + SLACK);
-        // So a second step back is waited for as long as the first one.
+        // So a second step back is waited for as long as the first step back.
         clock.set(at(0));
         assert_eq!(checked(&time, seen), seen + SLACK);
         clock.advance(SLACK - Duration::from_nanos(1));

@@ -5,9 +5,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::{Head, KeyExtractor};
 use crate::call::Key;
 
-/// The value of a header field, without blanks around it. The request has no key if the
-/// value is empty or not visible ASCII, or if the field occurs twice with two values: it is
-/// not known which of the two the service will read, or which one a proxy has written.
+/// The value of a header field, without blanks around it. The request has no key if the value is
+/// empty or not visible ASCII, or if the field occurs twice with two values: it is not known which
+/// of the two the service will read, or which value a proxy has written.
 ///
 /// Anyone can send any header. Use a field that a trusted proxy sets, or whose value is checked
 /// before this layer.

@@ -126,7 +126,7 @@ const fn by_axum<'a>(_: Head<'a>, _: &str, _: Paths<'a>, _: &str) -> Option<&'a 
     None
 }
 
-/// Returns the path in the form in which rules name it below the `matched` one, which consists of
+/// Returns the path in the form in which rules name it below the `matched` path, which consists of
 /// `prefix` and a parameter for the rest. Names have no second slashes in the part that routers
 /// have taken off, so second slashes are left out.
 pub(super) fn path_below<'a>(head: Head<'a>, matched: &str, prefix: &str) -> Cow<'a, str> {

@@ -46,7 +46,7 @@ pub(super) fn mark<B>(settings: &Settings, request: &mut Request<B>, resource: &
     let key = settings.describe(request, |call, _| {
         with_query(settings, call, |query| query.keep().0)
     });
-    // Only skipped requests have no name, and this one was judged, so it was not skipped.
+    // Only skipped requests have no name, and this request was judged, so it was not skipped.
     let Some(key) = key else { return };
     resource.shared().marked.fetch_add(1, Ordering::Relaxed);
     let mark = Arc::new(JudgedName {

@@ -345,7 +345,7 @@ impl<M> SentinelLayer<M> {
     ///
     /// # Panics
     ///
-    /// If the layer has eight parameters already.
+    /// Panics if the layer has eight parameters already.
     #[must_use]
     #[track_caller]
     pub fn param(self, extractor: impl KeyExtractor) -> Self {
@@ -370,7 +370,7 @@ impl<M> SentinelLayer<M> {
     ///
     /// # Panics
     ///
-    /// If the layer has eight parameters already.
+    /// Panics if the layer has eight parameters already.
     #[must_use]
     #[track_caller]
     pub fn param_named(self, name: impl Into<Arc<str>>, extractor: impl KeyExtractor) -> Self {

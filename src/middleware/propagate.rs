@@ -94,7 +94,7 @@ impl Settings {
         }
         let class = class?;
         request.extensions_mut().insert(class);
-        // A request with more fields than fit is sent without this one.
+        // A request with more fields than fit is sent without this field.
         let field = request.headers_mut().try_entry(CriticalityHeader::NAME);
         if let Ok(Field::Vacant(vacant)) = field {
             let _ = vacant.try_insert(field_value(class, cohort));

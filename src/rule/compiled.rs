@@ -20,14 +20,14 @@ use crate::system::Sampler;
 #[derive(Debug)]
 pub(crate) struct CompiledRules {
     quotas: Box<[Quota]>,
-    /// The index in the rule set of each quota's rule.
+    /// For each quota, the index of its rule in the set.
     rules: Box<[u32]>,
     /// Dedicated rings and queues; `None` for most resources, which have neither.
     extra: Option<Box<ExtraRings>>,
     max_waiting: u32,
 }
 
-/// Rules that are not judged on the node's ring alone.
+/// The dedicated rings and the queues of a node.
 #[derive(Debug)]
 struct ExtraRings {
     dedicated: Box<[DedicatedRing]>,
@@ -252,7 +252,7 @@ impl CompiledRules {
         &self.quotas
     }
 
-    /// The index in the rule set of each quota's rule.
+    /// For each quota, the index of its rule in the set.
     pub(crate) const fn rules(&self) -> &[u32] {
         &self.rules
     }

@@ -39,19 +39,19 @@ struct CostRule {
 /// The accounts of one call with the cost rules of its resource.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
-    /// One for each rule on all callers, in the order of the rules.
+    /// One account for each rule on all callers, in the order of the rules.
     all: SmallVec<Account, 2>,
     by_key: KeyAccounts,
     pub(crate) shared: SmallVec<LeaseAccount, 1>,
 }
 
-/// What a call reports of its cost. It is applied to each of its accounts of one unit, at the budget
-/// of the account's rule.
+/// A report of a call about its cost. It is applied to each account of the call that counts the
+/// unit, with the budget of the account's rule.
 trait CostReport {
     fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, account: &Account);
 }
 
-/// The call has cost more.
+/// Charges further units.
 struct Charge {
     now: Tick,
     units: u32,
@@ -59,19 +59,19 @@ struct Charge {
     has_budget: bool,
 }
 
-/// As [`Charge`], without the question what is left.
+/// Charges further units, without asking what is left.
 struct Add {
     now: Tick,
     units: u32,
 }
 
-/// The cost of the call in all.
+/// Settles the call at a total cost.
 struct Settle {
     now: Tick,
     total: u32,
 }
 
-/// What a provider has left until its reset.
+/// Reports what a provider has left until its reset.
 struct ProviderReport {
     now: Tick,
     left: u32,
@@ -260,8 +260,8 @@ impl CostRules {
         self.report(accounts, unit, &mut ProviderReport { now, left, reset });
     }
 
-    /// Reports to each of the call's accounts that counts `unit`. Notes the unit if no rule counts
-    /// it.
+    /// Applies `report` to each account of the call that counts `unit`. Notes the unit if no rule
+    /// counts it.
     #[inline]
     fn report<R: CostReport>(&self, accounts: &Accounts, unit: &str, report: &mut R) {
         let mut is_counted = false;

@@ -42,7 +42,7 @@ pub(crate) struct FieldTerms {
     /// The name of the setting in [problems](super::InvalidRule::field) of the rule.
     pub(crate) shown_as: &'static str,
     pub(crate) needed: Needed,
-    /// The settings of earlier rows that a rule cannot have together with this one.
+    /// The settings of earlier rows that a rule cannot have together with this setting.
     pub(crate) not_beside: &'static [&'static str],
     /// Whether documents contain it even if it has the value of a [plain](HasFields::plain) rule.
     is_always_written: bool,

@@ -159,7 +159,7 @@ impl SharedRule {
     }
 
     /// Returns the rule in shadow mode, where it takes nothing from the quota of an enforced rule.
-    /// `owner` is what is in that mode: the rule, or the whole engine.
+    /// `owner` is what was set to that mode: the rule, or the whole engine.
     fn in_shadow(self, owner: &str) -> Self {
         let identity = Identity::from(self.identity).shadow(owner);
         Self { identity, ..self }

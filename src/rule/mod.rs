@@ -268,7 +268,7 @@ impl Rule {
 
     /// Returns the name of the rule's kind, which is the same in documents, ids and messages:
     /// `flow`, `keyed`, `isolation`, `adaptive`, `circuit-breaker`, `authority` or `system`. A rule
-    /// in shadow mode has the kind of the rule itself. A refusal by an adaptive rule is one of kind
+    /// in shadow mode has the kind of the rule itself. A refusal by an adaptive rule has the kind
     /// [`BlockKind::Isolation`](crate::BlockKind::Isolation); all other rules refuse with the kind
     /// of their own name.
     ///

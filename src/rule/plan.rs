@@ -135,7 +135,7 @@ impl<'a> Plan<'a> {
 
     /// Carries the plan out: returns the node, whose figures are of `shape`, and the compiled rules
     /// over it. With `keeps_minute` the node keeps the seconds of the last minute from now on. This
-    /// is the one place where rings are moved; see the [module](self).
+    /// is the only place where rings are moved; see the [module](self).
     pub(crate) fn build(
         self,
         shape: &StdArc<Shape>,

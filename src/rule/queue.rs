@@ -22,7 +22,7 @@ pub(crate) struct Queue {
     throttle: Arc<Throttle>,
 }
 
-/// The turns of one call, in the order of its queues. Few calls wait in more than one.
+/// The turns of one call, in the order of its queues. Few calls wait in more than one queue.
 pub(crate) type Turns = SmallVec<QueuedTurn, 1>;
 
 /// A turn in one of the queues that a call waits in.

@@ -17,7 +17,8 @@ enum Meaning<'a> {
 /// router: `/users/:id`, `/files/*`, `/users/<id>`, `/users/{id:[0-9]+}`, `/files/{path...}`.
 /// Returns `None` if no segment is.
 ///
-/// In this crate's syntax, such a segment would match only its own text, or more than was meant.
+/// In this crate's syntax, a segment of another router would match only its own text, or more than
+/// was meant.
 pub(crate) fn respelled(template: &str) -> Option<String> {
     if !template.split('/').any(|part| meaning(part).is_some()) {
         return None;

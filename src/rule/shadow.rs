@@ -114,8 +114,8 @@ impl Rule {
     /// as if it had waited for the answer. It is then counted as passed or as refused, and until
     /// then as neither. So the counts are those of an enforced rule whose calls wait for the answer
     /// even beyond [`store_wait`](crate::FlowRule::store_wait). For such a late judgement, hooks
-    /// are called from the task of the store, and the rule does not learn how it ends. Draws for
-    /// the rule are sent to the store together with other draws.
+    /// are called from the task of the store, and the rule does not learn how the call ends. Draws
+    /// for the rule are sent to the store together with other draws.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};

@@ -341,8 +341,8 @@ impl Sentinel {
     /// version of the rules that then judges it. Once a caller has seen a new rule in force, it
     /// never meets an old one again. Returns false, and does nothing, if the rules are the same.
     ///
-    /// `rules` are all rules from now on: to add or change one, start with the
-    /// [rules in force](Self::rules).
+    /// `rules` are all rules from now on: to add or change a rule, start with the [rules in
+    /// force](Self::rules).
     ///
     /// ```
     /// use tower_sentinel::{FlowRule, IsolationRule, Sentinel};
@@ -413,11 +413,11 @@ impl Sentinel {
     /// that, and after the handle is dropped, shared rules decide [without the
     /// store](crate::store::WhenDown).
     ///
-    /// Call it after the last fork: a process that forks from this one has no such task, and cannot
-    /// start another one for the same engine. There each call that finds no permits in the process
-    /// waits for [`store_wait`](crate::store::StoreSettings::store_wait), and is then judged
-    /// without the store; and permits that the process held before the fork can be used in both. An
-    /// engine that is built before the fork and used only after it can be started in each process.
+    /// Call it after the last fork: a forked process has no such task, and cannot start it again
+    /// for the same engine. There each call that finds no permits in the process waits for
+    /// [`store_wait`](crate::store::StoreSettings::store_wait), and is then judged without the
+    /// store; and permits that the process held before the fork can be used in both. An engine that
+    /// is built before the fork and used only after it can be started in each process.
     ///
     /// # Errors
     ///
@@ -530,8 +530,8 @@ impl Sentinel {
 
     /// Returns the circuit breakers of `resource`, in the order of their rules, to read and to
     /// operate them. If a rule names the resource, they exist before its first call, so that a
-    /// breaker can be [forced open](BreakerView::force_open) ahead of it. Any other resource has
-    /// none until it has been called.
+    /// breaker can be [forced open](BreakerView::force_open) ahead of it. Any other resource has no
+    /// breakers until it has been called.
     ///
     /// ```
     /// use tower_sentinel::call::Direction;

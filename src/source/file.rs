@@ -42,8 +42,8 @@ pub(super) const MAX_BYTES: u64 = 4 << 20;
 /// rules: the rules in force stay. To have no rules, write a text that your parser reads as an
 /// empty set, such as `[]`.
 ///
-/// Every problem and every change of the content is reported once. If a file is only
-/// touched, or replaced by an equal one, nothing is reported.
+/// Every problem and every change of the content is reported once. If a file is only touched, or
+/// replaced by an equal file, nothing is reported.
 ///
 /// Replace the file by a rename. A file that is written in place may be read while it is
 /// half-written, and only your parser can recognize that half of the rules is missing; the rest

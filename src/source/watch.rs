@@ -2,11 +2,11 @@
 //!
 //! The thread that polls holds a lock on the source and the callback. A thread that finds the lock
 //! taken waits and then polls again, since the other thread may have polled too early to see the
-//! change that this one waits for. A callback that polls would wait for itself: so a second lock
-//! remembers which thread polls, and a poll inside a poll returns at once. A third lock holds the
-//! state for readers. Neither the second nor the third is held while user code runs. A fourth stops
-//! the thread (`base::thread`). There are no atomics, so there is nothing here for a model to
-//! check.
+//! change that the waiting thread waits for. A callback that polls would wait for itself: so a
+//! second lock remembers which thread polls, and a poll inside a poll returns at once. A third lock
+//! holds the state for readers. Neither the second nor the third is held while user code runs. A
+//! fourth stops the thread (`base::thread`). There are no atomics, so there is nothing here for a
+//! model to check.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -205,9 +205,9 @@ impl Watch {
     /// Polls the source, puts new rules in force, and returns the event; `None` if there is nothing
     /// new since the last poll.
     ///
-    /// While another thread polls, this waits, and then polls itself: when it returns, the state of
-    /// the source before the call has been seen. Only a poll inside another one, such as in the
-    /// callback of [`on_event`](Self::on_event), returns `None` at once.
+    /// While another thread polls, this method waits, and then polls itself: when it returns, the
+    /// state of the source before the call has been seen. Only a poll inside another poll, such as
+    /// in the callback of [`on_event`](Self::on_event), returns `None` at once.
     ///
     /// It takes as long as the source takes, which may block. In a task, read files that
     /// may be slow in `spawn_blocking`, or on a [thread](Self::spawn). Calls never wait for

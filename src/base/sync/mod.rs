@@ -165,7 +165,7 @@ pub(crate) enum Bug {
     BlindRefund,
     /// A call with a reading from the day before moves the count of its key back to that day.
     PeriodGoesBack,
-    /// The checkpoint of a new bucket leaves the held tokens in the old one.
+    /// The checkpoint of a new bucket leaves the held tokens in the old bucket.
     HeldStayBehind,
     /// A cancelled loan refunds its tokens first and lets go of them after.
     CancelBackwards,
@@ -213,7 +213,7 @@ pub(crate) enum Bug {
     OvertakeLine,
     /// An extreme is written without comparing the extreme that it was merged with.
     BlindExtreme,
-    /// A late opener starts the extremes of a bucket whose place has a newer one.
+    /// A late opener starts the extremes of a bucket whose place has a newer bucket.
     OpenLate,
     /// A freeze does not mark the word, so that late takers still pass there.
     FreezeWithoutMark,
@@ -261,7 +261,8 @@ pub(crate) enum Bug {
     TellWithoutWinning,
     /// A retry time is written without looking whether it is late.
     BlindMoment,
-    /// The first retry time stands, also if it is that of a reader with an old clock.
+    /// The first retry time stands, also if it is the retry time of a reader with an old clock
+    /// reading.
     FirstMomentStands,
     /// The longest distance of a retry time is read before the retry time itself.
     LongestBeforeMoment,
@@ -297,7 +298,7 @@ pub(crate) enum Bug {
     SpareByTag,
     /// The mark of a slot that changes hands is judged like a word when a new key needs a slot.
     SpareClaimed,
-    /// The tag of a new owner is stored before the word of the last one is claimed.
+    /// The tag of a new owner is stored before the word of the last owner is claimed.
     TagBeforeClaim,
     /// The word of a new owner is stored before its tag.
     WordBeforeTag,

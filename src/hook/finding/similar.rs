@@ -1,9 +1,9 @@
 //! Why a rule has met no call, judged by the names that were called instead.
 //!
-//! Each cause is a likeness of two names, from the most telling one to the least: a superfluous or
-//! missing method, a slash at the end, other names for parameters, a template of the rest of a path
-//! where other routes below it were called, a path instead of a template, a prefix that a nested
-//! router takes off, capitals, and a few letters.
+//! Each cause is a likeness of two names, from the most telling likeness to the least: a
+//! superfluous or missing method, a slash at the end, other names for parameters, a template of the
+//! rest of a path where other routes below it were called, a path instead of a template, a prefix
+//! that a nested router takes off, capitals, and a few letters.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const MOST_COMPARED: usize = 128;
 /// The most letters by which a name can differ from the name that was meant.
 const MOST_LETTERS: usize = 2;
 
-/// The likenesses of two names, the most telling one first.
+/// The likenesses of two names, the most telling likeness first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Likeness {
     Method,

@@ -15,7 +15,7 @@ use crate::call::Key;
 /// spaces around the names do not count. A name that spells an address or a number also matches an
 /// origin of that type; an IPv4-mapped IPv6 address matches both addresses.
 ///
-/// A call without an origin, or with an empty one, passes even a list of allowed origins, as in
+/// A call without an origin, or with an empty origin, passes even a list of allowed origins, as in
 /// Alibaba Sentinel, unless the rule [denies](Self::deny_unknown) it. An empty list refuses no
 /// origin, whether it allows or denies.
 ///

@@ -53,9 +53,9 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// * The outcome of every probe counts as long as the breaker is half-open, also if another call
 ///   has taken its place. So a breaker can close even if each call takes longer than `open_for`,
 ///   and a call that hangs blocks no other.
-/// * A call that is cancelled or ignored is not counted. But if it had already taken longer
-///   than the limit of a slow call, it counts as slow, and as a bad probe if it was one;
-///   see [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
+/// * A call that is cancelled or ignored is not counted. But if it had already taken longer than
+///   the limit of a slow call, it counts as slow, and as a bad probe if it was a probe; see
+///   [`count_cancelled_as_slow`](Self::count_cancelled_as_slow).
 /// * A resource may have up to 32 breakers. They are checked together: if one breaker refuses a
 ///   call, no other breaker takes the call as a probe.
 ///

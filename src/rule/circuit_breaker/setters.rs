@@ -59,7 +59,7 @@ impl CircuitBreakerRule {
     /// called for [some time](crate::Builder::idle_after) is evicted if others need its
     /// place.
     ///
-    /// It costs less than the other rules: a good call after a good one writes nothing.
+    /// It costs less than the other rules: a good call after a good call writes nothing.
     ///
     /// # Examples
     ///
@@ -189,12 +189,12 @@ impl CircuitBreakerRule {
     /// [`open_for`](Self::open_for). `longest` is at least `open_for`, and at most 366
     /// days. Default: the breaker is open for `open_for` each time.
     ///
-    /// So a resource that stays down is probed less and less often, and one that fails briefly is
-    /// probed again soon. A breaker that has closed starts over: the next time it opens, it is open
-    /// for `open_for`. A probe without an outcome changes nothing, and the time for which it holds
-    /// its place does not grow. A reload keeps the number of failed probes, and the new rule
-    /// determines how long the breaker is open the next time, except after a probe from before the
-    /// reload, for which the [old rule](Self#reloads) does.
+    /// So a resource that stays down is probed less and less often, and a resource that fails
+    /// briefly is probed again soon. A breaker that has closed starts over: the next time it opens,
+    /// it is open for `open_for`. A probe without an outcome changes nothing, and the time for
+    /// which it holds its place does not grow. A reload keeps the number of failed probes, and the
+    /// new rule determines how long the breaker is open the next time, except after a probe from
+    /// before the reload, for which the [old rule](Self#reloads) determines it.
     ///
     /// # Examples
     ///

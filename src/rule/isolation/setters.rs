@@ -105,7 +105,7 @@ impl IsolationRule {
         self
     }
 
-    /// Lets calls that find no free slot wait for one, for at most `max_wait`, instead of
+    /// Lets calls that find no free slot wait for a slot, for at most `max_wait`, instead of
     /// refusing them: between 0, at which no call waits, and 1 day. Default: no call waits.
     ///
     /// Slots go to waiting calls in the order of their arrival, and a new call does not overtake
@@ -117,7 +117,7 @@ impl IsolationRule {
     /// A call waits before the rules that come after this rule are checked, and takes nothing from
     /// them meanwhile. When it has its slot, parameters, rates, queues and, once more, circuit
     /// breakers are checked, by the rules in force then. If one of these rules refuses the call,
-    /// the slot goes to the next call. If one makes it wait for its turn or for borrowed tokens,
+    /// the slot goes to the next call. If a rule makes it wait for its turn or for borrowed tokens,
     /// the slot goes to the next call too. After that wait the call gets a slot again, before all
     /// calls that came later, within what is left of its `max_wait`. Response time and concurrency
     /// begin after the wait, which is recorded separately.

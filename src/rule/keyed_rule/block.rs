@@ -23,8 +23,8 @@ impl KeyedRule {
     ///
     /// [`KeyedView::reset`](crate::read::KeyedView::reset) lifts a block. Calls under an exception
     /// or a tier [without a limit](Self::except_unlimited) pass in spite of a block, but calls
-    /// under one with another limit do not. [`KeyedView::blocks`](crate::read::KeyedView::blocks)
-    /// counts the blocks.
+    /// under an exception or tier with another limit do not.
+    /// [`KeyedView::blocks`](crate::read::KeyedView::blocks) counts the blocks.
     ///
     /// A blocked value keeps its place in the [table](Self::max_keys) until the block ends. Values
     /// that find no place are never blocked, as they share one quota with others. Calls [without a

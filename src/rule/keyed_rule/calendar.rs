@@ -38,10 +38,10 @@ impl KeyedRule {
     /// [`utc_offset`](Self::utc_offset) says otherwise.
     ///
     /// Each month counts by itself: a value has its whole quota at the start, and what is left at
-    /// the end is lost. So it can make up to twice as many calls around that midnight. The
-    /// threshold is at most 2³¹ − 1, or 2³⁰ for a rule on [costs](Self::cost), and its fraction is
-    /// ignored. For a refused call, the time to retry and the reset in the fields of the response
-    /// are the start of the next month.
+    /// the end is lost. So a value can make up to twice as many calls around the midnight between
+    /// two months. The threshold is at most 2³¹ − 1, or 2³⁰ for a rule on [costs](Self::cost), and
+    /// its fraction is ignored. For a refused call, the time to retry and the reset in the fields
+    /// of the response are the start of the next month.
     ///
     /// [Exceptions](Self::except), [tiers](Self::tier), [`cost`](Self::cost) and shadow mode work
     /// as for other keyed rules. The rule has no [burst](Self::burst), no [queue](Self::throttle)

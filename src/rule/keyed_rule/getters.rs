@@ -11,7 +11,7 @@ impl KeyedRule {
         matches!(self.count, Counting::Running)
     }
 
-    /// Returns the [name](Self::param) of the parameter, if it has one.
+    /// Returns the [name](Self::param) of the parameter, if the parameter has a name.
     #[must_use]
     pub fn get_param(&self) -> Option<&str> {
         match &self.of {

@@ -9,7 +9,7 @@ use crate::clock::Tick;
 use crate::keyed::{Digest, HotKeys, KeyLimit, RatesInUse};
 use crate::rule::KeyedRule;
 
-/// The quotas of one rule: the general one, and those of exceptions and tiers.
+/// The quotas of one rule: the general quota, and the quotas of exceptions and tiers.
 #[derive(Clone, Debug)]
 pub(super) struct QuotasByValue {
     pub(super) limit: ValueQuota,
@@ -84,8 +84,8 @@ impl QuotasByValue {
             }
         }
         let exceptions = match before {
-            // Making them again would take long if there are many, and calls wait for the new
-            // rules.
+            // Creating the exceptions again would take long if there are many, and calls wait for
+            // the new rules.
             Some(before) => before.exceptions.clone(),
             None => {
                 let mut exceptions = Exceptions::default();

@@ -74,8 +74,8 @@ const INBOUND: &str = "__inbound__";
 ///
 /// # Source
 ///
-/// `SystemRule` of Alibaba Sentinel. There the last rule of a set decides whether any applies, the
-/// concurrency may exceed its limit by one, and response time, load and CPU must exceed their
+/// `SystemRule` of Alibaba Sentinel. There the last rule of a set decides whether any rule applies,
+/// the concurrency may exceed its limit by one, and response time, load and CPU must exceed their
 /// limits instead of reaching them.
 #[doc(alias("load_shedding", "LoadShed", "overload"))]
 #[derive(Clone, Debug, Default, PartialEq)]

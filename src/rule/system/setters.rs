@@ -43,7 +43,7 @@ impl SystemRule {
     /// A call is refused if the rate of the window plus the call's whole weight exceeds `qps`. So a
     /// `qps` between 0 and 1 would refuse the same calls as 0, and is invalid. With a
     /// [window](crate::Builder::window) of a second, this limits the weight in the window. With a
-    /// longer window, the last calls under the limit are already refused; with a shorter one, a
+    /// longer window, the last calls under the limit are already refused; with a shorter window, a
     /// light call passes an empty window, although one such call per window can exceed `qps`.
     #[must_use]
     pub fn qps(mut self, qps: impl Into<Number>) -> Self {
@@ -66,8 +66,8 @@ impl SystemRule {
         self
     }
 
-    /// Allows at most `concurrency` inbound calls at once: between 0 and 2³¹ − 1. 0 refuses
-    /// all.
+    /// Allows at most `concurrency` inbound calls at once: between 0 and 2³¹ − 1. 0 refuses all
+    /// calls.
     #[must_use]
     pub fn concurrency(mut self, concurrency: impl Into<WholeNumber>) -> Self {
         self.concurrency = Some(concurrency.into());
