@@ -104,8 +104,8 @@ impl KeyedRule {
     }
 
     /// Sets how many minutes the days and months of a rule by the calendar begin before those of
-    /// UTC: the offset of a time zone, such as 60 for UTC+1 and -300 for UTC-5, between -1439 and
-    /// 1439. Default 0. The offset stays the same when the zone changes to summer time. A reload
+    /// UTC, between -1439 and 1439: the offset of a time zone, such as 60 for UTC+1 and -300 for
+    /// UTC-5. Default 0. The offset stays the same when the zone changes to summer time. A reload
     /// that changes the offset, or the period, makes a new [table](Self::max_keys). Only for a rule
     /// [by the calendar](Self::per_calendar_month).
     ///
