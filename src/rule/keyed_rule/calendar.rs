@@ -146,12 +146,12 @@ impl KeyedRule {
     /// Reports the settings that a rule by the calendar cannot have, and the settings that only a
     /// rule by the calendar has.
     pub(super) fn inspect_calendar(&self, inspector: &mut Inspector) {
-        const ELSEWHERE: &str = "left out for a day or month of the calendar";
+        const NOT_BY_CALENDAR: &str = "left out for a day or month of the calendar";
         if self.calendar.is_some() {
             match self.count {
-                Counting::Window => inspector.refuse("window", true, ELSEWHERE),
+                Counting::Window => inspector.refuse("window", true, NOT_BY_CALENDAR),
                 Counting::Queue(wait) => {
-                    inspector.refuse("max_wait", format_args!("{wait:?}"), ELSEWHERE);
+                    inspector.refuse("max_wait", format_args!("{wait:?}"), NOT_BY_CALENDAR);
                 }
                 _ => {}
             }
