@@ -208,8 +208,8 @@ impl CostRules {
                 rule.budget.start(account);
             }
         }
-        if self.has_others() {
-            self.each_other_account(accounts, &mut |_, budget, account| budget.start(account));
+        if self.has_keyed_or_shared() {
+            self.each_keyed_or_shared(accounts, &mut |_, budget, account| budget.start(account));
         }
     }
 
@@ -274,8 +274,8 @@ impl CostRules {
                 report.apply(&rule.budget, account);
             }
         }
-        if self.has_others() {
-            self.each_other_account(accounts, &mut |of, budget, account| {
+        if self.has_keyed_or_shared() {
+            self.each_keyed_or_shared(accounts, &mut |of, budget, account| {
                 if of == unit {
                     is_counted = true;
                     report.apply(budget, account);
@@ -309,8 +309,8 @@ impl CostRules {
         self.stray.get()
     }
 
-    /// Closes the accounts of a call that has ended and can no longer be charged. Reads the time
-    /// with `now` if anything is to be posted.
+    /// Closes the accounts of a call that has ended and can no longer be charged. Calls `now` for
+    /// the time only if an account is not settled, or may be kept by a keyed or shared rule.
     pub(crate) fn close(&self, accounts: &Accounts, now: impl Fn() -> Tick, has_failed: bool) {
         for (place, rule) in self.all.iter().enumerate() {
             if let Some(account) = accounts.all.get(place) {
@@ -323,9 +323,9 @@ impl CostRules {
                 rule.budget.close(account, now, has_failed);
             }
         }
-        if self.has_others() {
+        if self.has_keyed_or_shared() {
             let now = now();
-            self.each_other_account(accounts, &mut |_, budget, account| {
+            self.each_keyed_or_shared(accounts, &mut |_, budget, account| {
                 budget.close(account, now, has_failed);
             });
         }
@@ -336,18 +336,18 @@ impl CostRules {
         for (rule, account) in self.all.iter().zip(accounts.all.iter()) {
             f(&rule.budget, account);
         }
-        self.each_other_account(accounts, &mut |_, budget, account| f(budget, account));
+        self.each_keyed_or_shared(accounts, &mut |_, budget, account| f(budget, account));
     }
 
-    /// Returns whether there are other rules than those that count all callers together.
+    /// Returns whether there are keyed or shared rules.
     #[inline]
-    fn has_others(&self) -> bool {
+    fn has_keyed_or_shared(&self) -> bool {
         self.by_key.is_some() || !self.shared.is_empty()
     }
 
-    /// Calls `f` with the unit, the budget and the account of each account at one of the other
-    /// rules.
-    fn each_other_account(
+    /// Calls `f` for each account of a call at a keyed or shared rule: with the unit, the budget and
+    /// the account.
+    fn each_keyed_or_shared(
         &self,
         accounts: &Accounts,
         f: &mut dyn FnMut(&str, &dyn CostLedger, &Account),

@@ -20,8 +20,8 @@ impl KeyedRule {
     /// paid off as the quota refills: until then the value is refused, for at most ten intervals.
     /// In a [window](Self::window) an excess leaves with its bucket, so it keeps a value out for at
     /// most one interval; [by the calendar](Self::per_calendar_month) it leaves with its day or
-    /// month. The count of a window stops at 1 048 575, if no limit is larger. A single charge
-    /// counts as at most 2²⁴, or as what is still reserved if that is more.
+    /// month. The count of a window stops at 1 048 575, unless the rule has a larger limit. A
+    /// single charge counts as at most 2²⁴, or as what is still reserved if that is more.
     /// [Budgets](crate::guide::budgets) says which to use when.
     ///
     /// The unit is 1 to 64 visible ASCII characters other than `requests`. The threshold and the

@@ -466,9 +466,9 @@ impl KeyedRule {
     /// # Reloads
     ///
     /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter,
-    /// the offset from UTC or the way to count makes a new table, and so does a reload by which the
-    /// largest threshold of a [window](Self::window) rises above 1 048 575 or falls below: then
-    /// every value has its whole quota again. If anything else changes, such as thresholds,
+    /// the offset from UTC or the way to count makes a new table: then every value has its whole
+    /// quota again. So does a reload by which the largest threshold of a [window](Self::window)
+    /// rises above 1 048 575 or no longer exceeds it. If anything else changes, such as thresholds,
     /// exceptions and tiers, the table keeps the state of each value. For a refilled quota, a
     /// window and a month, that is the number of calls that are spent; for a queue, it is the
     /// turns. So a higher threshold counts at once.
@@ -720,18 +720,20 @@ impl KeyedRule {
         }
     }
 
+    /// Reports settings of the queue that are out of range, or that the rule has without a limit on
+    /// concurrency.
     fn inspect_queue(&self, inspector: &mut Inspector) {
-        const ELSEWHERE: &str = "left out without `concurrency`";
+        const UNLIMITED: &str = "left out without `concurrency`";
         let is_limit = self.count == Counting::Running;
         match self.queue {
-            Some(queue) if !is_limit => inspector.refuse("queue", format!("{queue:?}"), ELSEWHERE),
+            Some(queue) if !is_limit => inspector.refuse("queue", format!("{queue:?}"), UNLIMITED),
             Some(queue) if queue > LONGEST_QUEUE => {
                 inspector.refuse("queue", format!("{queue:?}"), "at most 1 day");
             }
             _ => {}
         }
         match self.max_waiting {
-            Some(most) if !is_limit => inspector.refuse("max_waiting", most, ELSEWHERE),
+            Some(most) if !is_limit => inspector.refuse("max_waiting", most, UNLIMITED),
             Some(most) => _ = inspector.number("max_waiting", most, 0..=u32::MAX),
             None => {}
         }
