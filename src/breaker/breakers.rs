@@ -1,4 +1,4 @@
-//! The breakers of one resource, which judge a call together.
+//! The set of breakers of one resource, which judge calls together.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::base::sync::{Arc, AtomicU32, Bug, Ordering, planted, shared_size};
 use crate::clock::Tick;
 use crate::stat::Refusal;
 
-/// The most breakers of one resource: an admission has a bit for each.
+/// The maximum number of breakers of one resource: an admission has a bit for each.
 pub(crate) const MAX_BREAKERS: usize = 32;
 
 /// The breakers of one resource: see the [module](self). A clone shares the same breakers.
@@ -23,10 +23,9 @@ pub(crate) struct Breakers {
     epoch: Arc<AtomicU32>,
 }
 
-/// What an admitted call keeps until its end, when it is passed to
-/// [`complete`](Breakers::complete), [`cancel`](Breakers::cancel) or [`release`](Breakers::release)
-/// of the same breakers, once. If that never happens, its probes hold their places until their
-/// lease is over.
+/// The admission of a call. At its end, it must be passed once to [`complete`](Breakers::complete),
+/// [`cancel`](Breakers::cancel) or [`release`](Breakers::release) of the same breakers. If that
+/// never happens, the call's probes hold their places until their lease is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
     epoch: u32,
@@ -34,19 +33,20 @@ pub(crate) struct Admission {
     probes: u32,
 }
 
-/// An [`Admission`] by breakers that were all closed.
+/// An [`Admission`] by breakers that were all closed, so without probes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllClosed {
     epoch: u32,
 }
 
-/// A change of a breaker's state. The thread that made the change reports it, once.
+/// A change of a breaker's state. It is reported once, by the thread that made it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Change {
     pub(crate) index: usize,
     pub(crate) from: BreakerState,
     pub(crate) to: BreakerState,
-    /// The value that opened the breaker: the ratio or the count of bad calls, 1 for a bad probe.
+    /// The value that opened the breaker: the ratio or the number of bad calls, or 1 for a bad
+    /// probe.
     pub(crate) value: Option<f64>,
 }
 
@@ -74,11 +74,11 @@ impl Breakers {
     /// Creates the breakers of `specs`, at most [`MAX_BREAKERS`], in the order in which they judge
     /// calls.
     ///
-    /// Each breaker inherits from one of `old`: from one with an equal rule, or else with a rule of
-    /// the same id, or else one that counts the same calls in the same window. A breaker that
-    /// counts like its predecessor keeps its counts and its state, including the probes in flight.
-    /// A breaker that counts otherwise begins without counts, but stays open as long as its
-    /// predecessor.
+    /// Each breaker inherits from a breaker of `old`, if one fits: one with an equal rule, else one
+    /// whose rule has the same id, else one that counts the same calls in the same window. A
+    /// breaker that counts like its predecessor keeps its counts and its state, including the
+    /// probes in flight. A breaker that counts differently begins without counts, but stays open as
+    /// long as its predecessor.
     pub(crate) fn new(
         specs: impl IntoIterator<Item = BreakerSpec>,
         now: Tick,
@@ -126,8 +126,8 @@ impl Breakers {
         }
     }
 
-    /// Removes the names of the breakers from which none of `new` inherits, because they have no
-    /// rule any more. Called when `new`, or nothing, replaces these breakers.
+    /// Removes the names of the breakers from which no breaker of `new` inherits, because they have
+    /// no rule any more. Called when `new` replaces these breakers, or when they are removed.
     pub(crate) fn retire(&self, new: Option<&Breakers>) {
         let new = new.map_or(&[][..], |new| &new.list);
         for old in &self.list {
@@ -142,8 +142,8 @@ impl Breakers {
     /// # Errors
     ///
     /// Returns the first breaker that refuses the call, and the time from which on all breakers can
-    /// be probed. That can come sooner if a probe in flight ends. Never, if a breaker was forced
-    /// open.
+    /// be probed. If a probe in flight ends, they can be probed sooner. There is no such time if a
+    /// breaker was forced open.
     pub(crate) fn check(&self, now: Tick) -> Result<(), Refusal> {
         let mut refusal: Option<Refusal> = None;
         for breaker in &self.list {
@@ -162,7 +162,7 @@ impl Breakers {
         }
     }
 
-    /// Lets a call pass at `now`, as a probe of each breaker that wants one.
+    /// Lets a call pass at `now`, as a probe of each breaker that needs one.
     ///
     /// While all breakers are closed this reads one word each and the epoch, and
     /// writes nothing.
@@ -178,7 +178,7 @@ impl Breakers {
         }
     }
 
-    /// Lets a call pass without any probe, if all breakers are closed.
+    /// Lets a call pass without probes, if all breakers are closed.
     #[inline]
     pub(crate) fn admit_if_closed(&self) -> Option<AllClosed> {
         // The epoch is read before the states. Acquire: pairs with the release in `draw`.
@@ -190,7 +190,7 @@ impl Breakers {
         are_closed.then_some(AllClosed { epoch })
     }
 
-    /// Lets a call pass at `now`, as a probe of each breaker that wants one. Tries again if a state
+    /// Lets a call pass at `now`, as a probe of each breaker that needs one. Tries again if a state
     /// changes meanwhile.
     #[cold]
     pub(super) fn admit_as_probe(
@@ -218,13 +218,13 @@ impl Breakers {
         words
     }
 
-    /// Takes all probes that the breakers want, with the epoch `epoch`. Takes none if a state has
+    /// Takes all probes that the breakers need, with the epoch `epoch`. Takes none if a state has
     /// changed since `words` were read.
     ///
     /// `epoch` was drawn after `words` were read, and each state is read again here and must be the
-    /// same. So for the states that are changed here, `epoch` is newer than all earlier events,
-    /// such as probes that have joined. And it is older than every generation that begins after a
-    /// state in which this call simply passes.
+    /// same. So for each state that is changed here, `epoch` is newer than all earlier events, such
+    /// as probes that have joined. For each state in which this call simply passes, `epoch` is
+    /// older than every generation that begins after this state.
     fn take_probes(
         &self,
         now: Tick,
@@ -253,8 +253,8 @@ impl Breakers {
     }
 
     /// Takes back the probes of a call that was admitted but does not run, because another call
-    /// took its tokens. A breaker without another probe is open again, and the next call can probe
-    /// it at once.
+    /// took its tokens. If a breaker has no other probe, it opens again, and the next call can
+    /// probe it at once.
     pub(crate) fn release(&self, admission: Admission, notify: &mut dyn FnMut(Change)) {
         if admission.probes == 0 {
             return;
@@ -288,8 +288,8 @@ impl Breakers {
         });
     }
 
-    /// Notes that the callee has asked at `now` not to be called for `after`: the breakers that
-    /// observe pushback stay open for that time.
+    /// Notes that the callee has asked at `now` not to be called for `after`. The breakers that
+    /// observe pushback stay open for this time.
     pub(crate) fn push_back(&self, now: Tick, after: Duration, notify: &mut dyn FnMut(Change)) {
         collect(notify, |changes| {
             for breaker in &self.list {
@@ -300,9 +300,9 @@ impl Breakers {
         });
     }
 
-    /// Notes that a call was dropped at `now`, after `elapsed`, before it delivered anything. It
-    /// counts only if it was slow already; otherwise its outcome is unknown, and its probes are
-    /// taken back.
+    /// Notes that a call was dropped at `now`, after `elapsed`, before it delivered anything. In a
+    /// breaker for which it was already too slow, it counts as bad. In any other breaker its
+    /// outcome is unknown, and its probe is taken back.
     pub(crate) fn cancel(
         &self,
         now: Tick,
@@ -381,14 +381,14 @@ impl Breakers {
         self.list[index].history().since_bad(now)
     }
 
-    /// The bad calls that the breaker at `index` counts at `now`, or with which it has
-    /// opened.
+    /// The number of bad calls that the breaker at `index` counts at `now` or, if it is not closed,
+    /// with which it has opened.
     pub(crate) fn bad_calls(&self, index: usize, now: Tick) -> u64 {
         self.list[index].bad_calls(now)
     }
 
-    /// How long the breaker at `index` by itself refuses calls from `now` on; `None` if it does
-    /// not, or if only an operator can end that.
+    /// The time from `now` on for which the breaker at `index` refuses calls; `None` if it does not
+    /// refuse calls, or if only an operator can close it.
     pub(crate) fn retry_after(&self, index: usize, now: Tick) -> Option<Duration> {
         match self.list[index].ask(now).1 {
             CircuitAnswer::Refuse(Some(retry_at)) => Some(retry_at - now),
@@ -402,11 +402,11 @@ impl Breakers {
         size_of_val(&*self.list) + circuits.sum::<usize>() + shared_size::<AtomicU32>()
     }
 
-    /// How long after the last call the breakers still matter, so that their resource keeps its
-    /// place in the table: a closed breaker for its interval, an open one for its longest recovery
-    /// time, after which it is [kept](super::KeptBreakers) elsewhere. `None` means for ever, if a
-    /// breaker has been opened by hand. Counts of bad calls in a row and of the last calls never
-    /// expire either. But they are bounded by the interval all the same, because otherwise each
+    /// The time after the last call for which the resource must keep its place in the table because
+    /// of its breakers. A closed breaker needs it for its interval. An open breaker needs it for
+    /// its longest recovery time, after which it is [kept](super::KeptBreakers) elsewhere. If a
+    /// breaker has been opened by hand, `None` means for ever. Counts of bad calls in a row and of
+    /// the last calls never expire, but also keep the place only for the interval. Otherwise each
     /// name that fails once would occupy the table for good.
     pub(crate) fn memory(&self) -> Option<Duration> {
         let memory = |breaker: &Breaker| match breaker.word().kind() {
@@ -426,24 +426,26 @@ impl Breakers {
         });
     }
 
-    /// Closes the breaker at `index`, with no counts.
+    /// Closes the breaker at `index`, and resets its counts.
     pub(crate) fn force_close(&self, index: usize, notify: &mut dyn FnMut(Change)) {
         collect(notify, |changes| {
             self.list[index].force_close(|| self.draw(), changes);
         });
     }
 
-    /// Draws a new epoch. Release: a thread that reads this epoch, or a later one, sees that the
-    /// states which the caller saw before are over. Acquire: the states that the caller reads
-    /// afterwards are not older than those which any thread saw that drew earlier. The epoch is
-    /// later than those of all states that the caller has seen, because these were read with
-    /// acquire. No model needs that: loom's read-modify-writes always find the newest value.
+    /// Draws a new epoch. Release: a thread that reads this epoch or a later one also sees every
+    /// change of state that the caller has seen. Acquire: the states that the caller reads
+    /// afterwards are at least as new as those that were seen by threads that drew earlier. The
+    /// epoch is later than those of all states that the caller has seen, because the states were
+    /// read with acquire. No model tests this, because loom's read-modify-writes always find the
+    /// newest value.
     fn draw(&self) -> u32 {
         self.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 }
 
-/// Runs `act`, and reports its changes only when all are made, because a listener can be slow.
+/// Runs `act`, and reports its changes only after all of them are made, because a listener can be
+/// slow.
 #[inline]
 fn collect<R>(notify: &mut dyn FnMut(Change), act: impl FnOnce(&mut StateChanges) -> R) -> R {
     let mut changes = StateChanges::default();
@@ -485,11 +487,12 @@ mod tests {
             breakers.complete(Tick::ZERO, call, Duration::ZERO, true, &mut |_| {});
         }
         breakers.admit(second(1), &mut |_| {}).unwrap();
-        // A call draws its epoch and sleeps; meanwhile another one joins the first.
+        // A call draws its epoch and sleeps. Meanwhile another call joins the first probe.
         let (words, epoch) = (breakers.look(), breakers.draw());
         let joined = breakers.admit(second(1), &mut |_| {}).unwrap();
-        // At 2 s both leases are over. The joined probe must not hold a place after that, so the
-        // new places must not begin at the older epoch.
+        // At 2 s both leases are over, and the joined probe must lose its place. So the new places
+        // must not begin at the epoch of the sleeping call, which is older than that of the joined
+        // probe.
         let missed = breakers.take_probes(second(2), &words, epoch, &mut StateChanges::default());
         assert_eq!(missed, None);
         breakers.admit(second(2), &mut |_| {}).unwrap();

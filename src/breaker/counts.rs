@@ -1,4 +1,5 @@
-//! The counts of a breaker: in a window of time, among the last calls, or in a row.
+//! The counts of a breaker: the calls in a window of time, the last calls, or the bad calls in a
+//! row.
 
 use super::last_calls::LastCalls;
 use super::spec::{BreakerSpec, Span};
@@ -16,15 +17,15 @@ pub(super) enum OutcomeCounts {
     /// nothing; see [`stamped`](super::stamped).
     Row(Stamped),
     /// No counts, but the time until which the callee has asked not to be called, in ns. It is
-    /// written before the state changes, so that a thread that sees the breaker open also knows for
-    /// how long.
+    /// written before the state changes, so that a thread that sees the breaker open also sees this
+    /// time.
     Pushback(AtomicU64),
 }
 
-/// The longest row of bad calls that is counted: no limit is larger.
+/// The largest count of bad calls in a row: no limit is larger.
 const LONGEST_ROW: u64 = u32::MAX as u64;
 
-/// Calls that ended, and how many of them were bad.
+/// The number of calls that ended, and of those that were bad.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) total: u64,
@@ -37,8 +38,8 @@ pub(super) struct Ended {
     /// The version of the breaker's word in which the call found the breaker closed.
     pub(super) version: u16,
     pub(super) is_bad: bool,
-    /// Whether a full cell of a window keeps the ratio of its counts; if not, it keeps the number
-    /// of bad calls.
+    /// Whether a cell of a window that is full keeps the ratio of its counts. If not, it keeps the
+    /// number of bad calls.
     pub(super) keeps_ratio: bool,
 }
 
@@ -60,7 +61,7 @@ impl OutcomeCounts {
     /// The time until which the callee has asked not to be called; tick 0 if it never has, or if
     /// calls are counted.
     ///
-    /// Relaxed: the change of state, which was read before (acquire), has published the time.
+    /// Relaxed: the caller has read the state (acquire), whose change has published the time.
     pub(super) fn pushed_back_until(&self) -> Tick {
         Tick::from_nanos(match self {
             Self::Pushback(until) => until.load(Ordering::Relaxed),
@@ -68,8 +69,8 @@ impl OutcomeCounts {
         })
     }
 
-    /// Notes that a pushback lasts until `until`, unless an earlier one lasts longer. A noted time
-    /// beyond `most` is replaced, because the clock must have stepped back since.
+    /// Notes that a pushback lasts until `until`, unless an earlier pushback lasts longer. An
+    /// earlier time beyond `most` is replaced, because the clock must have stepped back since.
     ///
     /// Relaxed: the change of state that follows publishes the time.
     pub(super) fn note_pushback(&self, until: Tick, most: Tick) {
@@ -88,8 +89,9 @@ impl OutcomeCounts {
         }
     }
 
-    /// Counts a call that ended at `now`. Returns the counts of its generation that still matter.
-    /// `None` if `is_over` reports a newer generation: then the call is not counted.
+    /// Counts a call that ended at `now`. Returns the counts of its generation, without calls that
+    /// have left the window. If `is_over` reports a newer generation, returns `None` and does not
+    /// count the call.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         match self {
             Self::Window(window) => window.count(now, ended, is_over),
@@ -109,7 +111,7 @@ impl OutcomeCounts {
         }
     }
 
-    /// The bad calls that are counted in `version` and still matter at `now`.
+    /// The number of bad calls that are counted in `version` and have not left the window at `now`.
     pub(super) fn bad(&self, now: Tick, version: u16) -> u64 {
         match self {
             Self::Window(window) => window.bad(now, version),
@@ -135,7 +137,7 @@ impl OutcomeCounts {
 mod tests {
     use super::*;
 
-    /// Counts `calls`, each of which is bad or not, and asserts the length of the row after each.
+    /// Counts calls, each given by whether it is bad, and asserts the length of the row after it.
     fn assert_rows(word: Stamped, calls: impl IntoIterator<Item = (bool, u64)>) {
         let counts = OutcomeCounts::Row(word);
         for (is_bad, row) in calls {

@@ -1,17 +1,16 @@
-//! A ratio as the fraction that was meant by it.
+//! The exact fraction that a ratio of a rule stands for.
 //!
-//! A ratio such as 0.1 is given as the nearest number that a float can hold,
-//! which is a little more than one in ten; 2.0 / 3.0 is a little less than two
-//! in three. Compared as they stand, one call in ten would not reach the first.
-//! So a ratio stands for the simplest fraction whose nearest float it is: 1/10,
-//! 2/3. The comparison of counts with it is one of integers, and exact.
+//! The float for the ratio 0.1 is slightly more than one in ten, and 2.0 / 3.0 is slightly less
+//! than two in three. If counts were compared with these floats, one call in ten would not reach
+//! the ratio 0.1. So a ratio stands for the simplest fraction whose nearest float it is: 1/10, 2/3.
+//! Counts are compared with this fraction in integers, which is exact.
 //!
 //! The candidates are the convergents of the float's continued fraction. The
 //! error of a float below 1 is at most 2⁻⁵⁴, and a fraction that is nearer than
 //! 1/(2q²) is a convergent (Legendre), so each fraction with a denominator up to
 //! 2²⁶ is found.
 
-/// `part` of `whole`; in lowest terms.
+/// The fraction `part / whole`, in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fraction {
     part: u128,
@@ -19,14 +18,14 @@ pub(crate) struct Fraction {
 }
 
 impl Fraction {
-    /// The simplest fraction whose nearest float is `ratio`, which is between 0 and 1. A ratio
-    /// above 0 but below 2⁻⁴⁰ counts as 2⁻⁴⁰: any bad call reaches either.
+    /// Returns the simplest fraction whose nearest float is `ratio`, which must be between 0 and 1.
+    /// A ratio above 0 but below 2⁻⁴⁰ is treated as 2⁻⁴⁰, because a single bad call reaches both.
     pub(super) fn nearest(ratio: f64) -> Self {
         const BITS: u32 = 92;
         let least = 1.0 / (1_u64 << 40) as f64;
         let ratio = if ratio > 0.0 { ratio.max(least) } else { 0.0 };
-        // Exact: the last of 53 bits of a number above 2⁻⁴⁰ is at most 2⁻⁹². Powers
-        // are shifts, as `powi` promises no precision.
+        // Exact: the last of the 53 bits of a number from 2⁻⁴⁰ on is at least 2⁻⁹². Powers are
+        // shifts, because `powi` promises no precision.
         let (mut a, mut b) = ((ratio * (1_u128 << BITS) as f64) as u128, 1_u128 << BITS);
         let (mut before, mut last) = ((0, 1), (1, 0));
         while b > 0 {

@@ -1,8 +1,8 @@
 //! A breaker's history, for views and reports: when its state last changed, when a bad call last
 //! ended, how many bad calls opened it, and how often each state was entered.
 //!
-//! No decision depends on the history, so threads that change a breaker at the same instant may
-//! leave the figures of either.
+//! No decision depends on the history. So if two threads change a breaker at the same time, the
+//! figures of either thread may be kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::clock::{SLACK_NS, Tick};
 pub(super) struct History {
     changed: Latest,
     bad: Latest,
-    /// The bad calls that opened the breaker; 0 for an operator.
+    /// The number of bad calls that opened the breaker; 0 if an operator opened it.
     opened_by: AtomicU64,
-    /// How often each state was entered, indexed by state. A breaker that inherits from another one
-    /// shares these counts, so that they never fall.
+    /// How often each state was entered, indexed by state. A breaker that inherits from another
+    /// breaker shares these counts, so that they never fall.
     entered: Arc<[AtomicU64; BreakerState::ALL.len()]>,
 }
 
@@ -77,7 +77,7 @@ impl History {
         self.changed.note(now);
     }
 
-    /// Counts that the breaker of a rule has entered `state`.
+    /// Increments the number of times that `state` was entered.
     pub(super) fn note_entered(&self, state: BreakerState) {
         self.entered[state as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -87,12 +87,12 @@ impl History {
         self.entered[state as usize].load(Ordering::Relaxed)
     }
 
-    /// Notes that a bad call has ended at `now`, which counts or was a probe.
+    /// Notes that a bad call, one that counts or a probe, has ended at `now`.
     pub(super) fn note_bad(&self, now: Tick) {
         self.bad.note(now);
     }
 
-    /// Notes that `bad` bad calls have opened the breaker; 0 means an operator.
+    /// Notes the number of bad calls that have opened the breaker; 0 if an operator has opened it.
     pub(super) fn note_opened_by(&self, bad: u64) {
         self.opened_by.store(bad, Ordering::Relaxed);
     }

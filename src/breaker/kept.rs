@@ -1,17 +1,18 @@
-//! Breakers that are not closed, of resources that have been evicted from the table.
+//! Keeps breakers that are not closed, of resources that have been evicted from the table.
 //!
-//! A resource that has not been called for long loses its place in the table. Its breaker may still
-//! be open then: the open time is over, but only a call can show whether the called service is good
-//! again. So the breaker is kept here, with its state, its counts and the number of failed probes,
-//! until the resource is called again. When too many breakers are kept, those kept for longest are
-//! forgotten.
+//! A resource that has not been called for long loses its place in the table. A breaker of the
+//! resource may still be open then: its open time is over, but only a call can show whether the
+//! called service works again. So the breaker is kept here, with its state, its counts and the
+//! number of failed probes, until the resource is called again. If there are too many breakers,
+//! those that have been kept longest are dropped.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::Breakers;
 use crate::base::sync::{AtomicU32, Lock, Ordering};
 
-/// The most breakers that are kept, of all resources together: they take less than three megabytes.
+/// The maximum number of kept breakers, of all resources together. They take less than three
+/// megabytes.
 const MOST: usize = 4_096;
 
 /// Identifies a resource: a hash of its name and direction.
@@ -27,7 +28,7 @@ pub(crate) struct KeptBreakers {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The breakers of each resource, with their number in the order of arrival.
+    /// The breakers of each resource, with a number in the order of arrival.
     by_name: HashMap<NameHash, (u64, Breakers)>,
     /// The resources, oldest first: by ascending number.
     by_number: VecDeque<(u64, NameHash)>,
@@ -52,10 +53,11 @@ impl KeptBreakers {
         self.count.store(kept.count as u32, Ordering::Relaxed);
     }
 
-    /// Takes the breakers of the resource `name` out, because it gets a place in the table again.
+    /// Removes and returns the breakers of the resource `name`, which gets a place in the table
+    /// again.
     pub(crate) fn take(&self, name: impl FnOnce() -> NameHash) -> Option<Breakers> {
-        // Relaxed: the table makes and evicts resources under one lock, so `keep` and `take` run
-        // under that lock.
+        // Relaxed: `keep` and `take` run under the lock with which the table creates and evicts
+        // resources.
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
     use crate::breaker::tests::stage::{Stage, spec};
 
-    /// Creates `count` breakers, of which the first one is open if `is_open`.
+    /// Creates `count` breakers. The first breaker is open if `is_open`.
     fn breakers(count: usize, is_open: bool) -> Breakers {
         let stage = Stage::new((0..count).map(|_| spec()));
         if is_open {

@@ -1,4 +1,4 @@
-//! The counts of a rule on the last calls: which of them were bad, however long ago they ended.
+//! The counts of a rule on the last calls: which of them were bad, regardless of when they ended.
 //!
 //! Each call is one bit, and the newest call replaces the oldest:
 //!
@@ -7,9 +7,10 @@
 //!           7       …0110010      seven calls, three of them bad
 //! ```
 //!
-//! All of it is one [stamped](super::stamped) word. So calls have a total order, and each one sees
-//! the last calls as of its end. Once the word has as many calls as the rule counts, good calls
-//! after good calls write nothing. One word is also the reason for the limit of 40 calls.
+//! All bits are in one [stamped](super::stamped) word. So calls have a total order, and each call
+//! sees the last calls as of its end. Once the word has as many calls as the rule counts, and all
+//! of them are good, further good calls write nothing. The limit of 40 calls follows from the size
+//! of the word.
 //!
 //! # Source
 //!
@@ -18,7 +19,8 @@
 use super::counts::{Ended, Sum};
 use super::stamped::{COUNT_BITS, Stamped};
 
-/// The most calls that a rule can count: their bits, their number and a version fit into one word.
+/// The maximum number of calls that a rule can count: their bits, their number and a version fit
+/// into one word.
 pub(crate) const MAX_LAST_CALLS: u32 = 40;
 
 // The number of calls has six bits.
@@ -28,7 +30,7 @@ const _: () = assert!(MAX_LAST_CALLS < 1 << 6 && MAX_LAST_CALLS + 6 <= COUNT_BIT
 #[derive(Debug)]
 pub(super) struct LastCalls {
     word: Stamped,
-    /// How many of the last calls count.
+    /// The number of last calls that count.
     most: u32,
 }
 
@@ -73,15 +75,15 @@ impl LastCalls {
         }
     }
 
-    /// Counts a call that ended. Returns the counts of the last calls, including this one. `None`
-    /// if `is_over` reports a newer version: then the call is not counted.
+    /// Counts a call that ended. Returns the counts of the last calls, including this one. If
+    /// `is_over` reports a newer version, returns `None` and does not count the call.
     pub(super) fn count(&self, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         let next = |calls| Calls(calls).with(ended.is_bad, self.most).0;
         let calls = self.word.update(ended.version, is_over, next)?;
         Some(Calls(calls).sum())
     }
 
-    /// How many of the last calls of `version` were bad.
+    /// The number of bad calls among the last calls of `version`.
     pub(super) fn bad(&self, version: u16) -> u64 {
         Calls(self.word.count(version)).sum().bad
     }
@@ -96,7 +98,7 @@ impl LastCalls {
 mod tests {
     use super::*;
 
-    /// The numbers of calls and of bad ones, after each of `ends`.
+    /// Returns the numbers of calls and of bad calls after each of `ends`.
     fn sums(most: u32, ends: &[bool]) -> Vec<(u64, u64)> {
         let calls = LastCalls::new(most);
         let count = |&is_bad| {

@@ -1,4 +1,4 @@
-//! Circuit breakers: a resource that fails or is slow is not called for a while.
+//! Circuit breakers: if a resource fails or is slow, its calls are refused for a while.
 //!
 //! ```text
 //!             enough calls, too many of them bad
@@ -11,28 +11,28 @@
 //!                                                    and a call comes: a probe
 //! ```
 //!
-//! A resource has a set of [`Breakers`] that judge a call together: a call that one of them refuses
-//! is a probe of none. A probe holds its place for a limited time, its *lease*. While a breaker is
+//! A resource has a set of [`Breakers`] that judge a call together: a call that one breaker refuses
+//! probes none of them. A probe holds its place for a limited time, its *lease*. While a breaker is
 //! half-open, a call becomes a probe
 //!
-//! * if fewer probes have a place than the rule allows. A probe that ends, is cancelled, or loses
-//!   its tokens to another call, gives up its place;
-//! * if all places are taken, but the lease of the newest probe is over: then the places of all
-//!   probes are *given on*, and the call gets the first one.
+//! * if fewer probes have a place than the rule allows. A probe gives up its place when it ends, is
+//!   cancelled, or loses its tokens to another call;
+//! * if all places are taken, but the lease of the newest probe is over. Then all probes lose their
+//!   places, which are *given on* to new probes, and the call gets the first place.
 //!
 //! Places only limit how many more calls can probe. The end of every probe of the half-open period
-//! counts, including probes whose place was given on: such a probe may merely be slow, and if all
-//! calls take longer than a lease, no probe would ever end in time. The first bad probe opens the
-//! breaker; the breaker closes when as many probes were good as the rule requires.
+//! counts, including probes whose place was given on. Otherwise no probe would ever count if all
+//! calls take longer than a lease. The first bad probe opens the breaker; the breaker closes when
+//! as many probes were good as the rule requires.
 //!
 //! If the last probe leaves without a result, the breaker is open again, provided that no probe was
 //! good and none can still run without a place. The next call is then a probe at once (`Ready`).
 //!
 //! # Generations
 //!
-//! Each time a breaker closes or becomes half-open, a *generation* of it begins. All breakers of a
+//! Each time a breaker closes or becomes half-open, a new *generation* begins. All breakers of a
 //! resource draw the numbers of their generations from one counter, the *epoch*. A call keeps a
-//! single number: the epoch at which it was admitted. The call belongs to the present generation of
+//! single number: the epoch at which it was admitted. The call belongs to the current generation of
 //! a breaker if that generation is not newer than this epoch. The order of the steps guarantees
 //! that:
 //!
@@ -41,19 +41,18 @@
 //! breaker    1 leave the old state   2 draw a new epoch   3 publish it in a state
 //! ```
 //!
-//! A call that still saw the old state did not see the epoch that was drawn afterwards. If it had
+//! A call that still found the old state has an older number than the new generation: if it had
 //! read the new epoch (acquire), which was drawn (release) after the old state had been left, it
-//! would not have found the old state. So it has an older number, and its end counts in no newer
-//! generation. A call that probes draws an epoch, and tries again if a state has changed since
-//! before it drew.
+//! would not have found the old state. So its end counts in no newer generation. A call that probes
+//! draws an epoch, and tries again if a state has changed since it read the states.
 //!
-//! Places are distinguished in the same way: when they pass to other probes, the epoch of the new
-//! probe is written into the state, and older probes no longer have a place. The start of the
-//! period is then in a separate word (`Circuit::period`), which is written before.
+//! Places are distinguished by epochs as well: when places are given on, the epoch of the new probe
+//! is written into the state, and older probes no longer have a place. The start of the period is
+//! kept in a separate word (`Circuit::period`), which is written before that.
 //!
-//! Epochs are 32 bits wide and compared by their distance. To keep that small, a breaker that has
-//! been closed for long moves the recorded start of its generation forward, but not into the last
-//! 2²⁹ epochs. That is right for calls that last for fewer epochs.
+//! Epochs are 32 bits wide and compared by their distance. To keep this distance small, a breaker
+//! that has been closed for long moves the recorded start of its generation forward, but not into
+//! the last 2²⁹ epochs. This is correct for calls that last for fewer epochs.
 
 mod breakers;
 mod circuit;
@@ -79,7 +78,7 @@ mod models;
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests;
 
-/// How a circuit breaker treats calls.
+/// The state of a circuit breaker.
 ///
 /// # Examples
 ///
@@ -116,7 +115,7 @@ mod tests;
 pub enum BreakerState {
     /// All calls pass, and their ends are counted.
     Closed,
-    /// No call passes. The first one after the recovery time is a probe.
+    /// No call passes. The first call after the recovery time is a probe.
     Open,
     /// A few calls pass as probes; their ends decide the next state.
     HalfOpen,
@@ -126,8 +125,7 @@ impl BreakerState {
     /// All states, in the order of their discriminants.
     pub(crate) const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
 
-    /// Returns the name of the state, which is the same in JSON, events and logs: `closed`, `open`
-    /// or `half-open`.
+    /// Returns the name of the state in JSON, events and logs: `closed`, `open` or `half-open`.
     ///
     /// ```
     /// use tower_sentinel::read::BreakerState;

@@ -1,14 +1,14 @@
-//! The packed words of a breaker: 64 bits each, so that one compare-and-swap
-//! decides.
+//! The packed words of a breaker. Each has 64 bits, so that one compare-and-swap can change all its
+//! fields.
 //!
 //! ```text
 //! Word    [ since:32 | version:14 | running:6 | good:6 | failed:3 | kind:3 ]
 //! Moment  [ time:48  | version:16 ]
 //! ```
 //!
-//! Each change of a word that changes its kind, or is followed by a new moment, increments the
-//! version. So a word does not repeat until versions wrap, and a moment tells to which version it
-//! belongs.
+//! Each change of a word that changes its kind, or that is followed by a new moment, increments the
+//! version. So a word does not repeat until versions wrap, and a moment contains the version to
+//! which it belongs.
 
 use super::BreakerState;
 use crate::clock::{SLACK_NS, Tick};
@@ -23,17 +23,16 @@ const FAILED_MASK: u64 = 7;
 const SMALL_MASK: u64 = 63;
 const VERSION_MASK: u64 = 0x3fff;
 
-/// The unit of moments: 125 of them are a millisecond, and 2⁴⁷ of them are 35 years. Of two
-/// moments, the later one is less than 35 years ahead of the other.
+/// The unit of moments, 8 µs. 2⁴⁷ units are 35 years: a moment is later than another if it is ahead
+/// by less than this.
 const UNIT_NS: u64 = 8_000;
 const TIME_MASK: u64 = (1 << 48) - 1;
 const STAMP_MASK: u64 = 0xffff;
 
-/// The most failures of probes in a row that are counted: as many as the three bits in the word
-/// hold.
+/// The largest count of failed probes in a row: three bits in the word.
 const MOST_FAILED: u32 = FAILED_MASK as u32;
 
-/// How a breaker treats calls, in more detail than users see.
+/// The state of a breaker, in more detail than the public [`BreakerState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StateKind {
     Closed,
@@ -44,8 +43,8 @@ pub(super) enum StateKind {
     /// Open until an operator closes it.
     Forced,
     HalfOpen,
-    /// Half-open, and the place of at least one probe has been given on: `since` is the epoch at
-    /// which the present places began, not that of the period.
+    /// Half-open, and places of probes have been given on: `since` is the epoch of the oldest probe
+    /// that holds a place, and not that of the period.
     Outlived,
 }
 
@@ -81,7 +80,7 @@ impl StateWord {
         }
     }
 
-    /// The state as users see it.
+    /// The public state.
     pub(super) const fn state(self) -> BreakerState {
         match self.kind() {
             StateKind::Closed => BreakerState::Closed,
@@ -95,7 +94,7 @@ impl StateWord {
     }
 
     /// The epoch at which the generation began, in a closed or half-open state. In the state
-    /// [outlived](StateKind::Outlived), the epoch of the oldest probe that holds a place.
+    /// [`Outlived`](StateKind::Outlived), the epoch of the oldest probe that holds a place.
     pub(super) const fn since(self) -> u32 {
         (self.0 >> SINCE) as u32
     }
@@ -114,7 +113,7 @@ impl StateWord {
         (self.0 >> GOOD & SMALL_MASK) as u32
     }
 
-    /// How often in a row probes have failed since the breaker was closed, up to [`MOST_FAILED`].
+    /// The number of failed probes in a row since the breaker was closed, up to [`MOST_FAILED`].
     pub(super) const fn failed(self) -> u32 {
         (self.0 >> FAILED & FAILED_MASK) as u32
     }
@@ -137,7 +136,7 @@ impl StateWord {
         )
     }
 
-    /// The next version, open in the given way.
+    /// The next version, open, of the given kind.
     pub(super) const fn opened(self, kind: StateKind) -> Self {
         self.next(kind, self.since(), 0, 0)
     }
@@ -158,24 +157,24 @@ impl StateWord {
         self.next(StateKind::HalfOpen, epoch, 1, 0)
     }
 
-    /// The next version, with another probe. There must be fewer than 63.
+    /// The next version, with another probe. There must be fewer than 63 probes.
     pub(super) const fn joined(self) -> Self {
         let running = self.running() + 1;
         self.next(self.kind(), self.since(), running, self.good())
     }
 
-    /// The next version in the same period, with one probe that began at `epoch`; all others have
-    /// lost their places.
+    /// The next version in the same period, with one probe that began at `epoch`. All other probes
+    /// have lost their places.
     pub(super) const fn given_on(self, epoch: u32) -> Self {
         self.next(StateKind::Outlived, epoch, 1, self.good())
     }
 
-    /// Returns this word with one place less in use. At least one must be.
+    /// Returns this word with one place less in use. At least one place must be in use.
     pub(super) const fn left(self) -> Self {
         Self(self.0 - (1 << RUNNING))
     }
 
-    /// Returns this word with another good probe. There must be fewer than 63.
+    /// Returns this word with another good probe. There must be fewer than 63 good probes.
     pub(super) const fn with_good(self) -> Self {
         Self(self.0 + (1 << GOOD))
     }
@@ -210,9 +209,9 @@ impl Moment {
         ahead != 0 && ahead <= TIME_MASK / 2
     }
 
-    /// The time of this moment; `None` if it is over at `now`. A moment that is further ahead than
-    /// `longest_ns` plus the slack of the clock counts as over as well, because the clock must have
-    /// stepped back since.
+    /// Returns the time of this moment; `None` if it is over at `now`. A moment that is further
+    /// ahead than `longest_ns` plus the slack of the clock is treated as over too, because the
+    /// clock must have stepped back since.
     pub(super) const fn ahead_of(self, now: Tick, longest_ns: u64) -> Option<Tick> {
         let present = now.as_nanos() / UNIT_NS;
         let ahead = (self.0 >> 16).wrapping_sub(present) & TIME_MASK;
@@ -231,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    /// The time `n` units after the start.
+    /// Returns the time `n` units after the start of the clock.
     fn unit(n: u64) -> Tick {
         Tick::from_nanos(n * UNIT_NS)
     }
@@ -312,7 +311,8 @@ mod tests {
         assert_eq!(ahead(unit(100), unit(100)), None, "it is over");
         assert_eq!(ahead(unit(100), unit(99)), Some(unit(100)));
         assert_eq!(ahead(unit(100 + most), unit(100)), Some(unit(100 + most)));
-        // Both times are rounded, in different directions, which can make a difference of one unit.
+        // The two times are rounded in different directions, which can make a difference of one
+        // unit.
         let odd = |n| unit(n) + Duration::from_nanos(1);
         let rounded = Some(unit(101 + most));
         assert_eq!(ahead(odd(100 + most), odd(100)), rounded);

@@ -1,4 +1,4 @@
-//! The settings of a rule that its breaker needs.
+//! The settings of a rule, in the form that its breaker uses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,14 @@ use super::counts::Sum;
 use super::fraction::Fraction;
 use super::packed::StateWord;
 
-/// The most probes at once: as many as the six bits in the word of a breaker hold.
+/// The maximum number of concurrent probes: six bits in the word of a breaker.
 pub(crate) const MAX_PROBES: u32 = 63;
 
-/// The most buckets of one window: few, because all are read at the end of each call.
+/// The maximum number of buckets of one window: few, because the end of each call reads all of
+/// them.
 pub(crate) const MAX_BUCKETS: u32 = 64;
 
-/// The largest number of calls that a rule can set: a bucket counts about four times as many.
+/// The largest number of calls that a rule can set. A bucket can count about four times as many.
 pub(crate) const MAX_COUNT: u32 = 1_000_000;
 
 /// The settings of one breaker. Its rule has checked the ranges of all fields.
@@ -21,22 +22,22 @@ pub(crate) const MAX_COUNT: u32 = 1_000_000;
 pub(crate) struct BreakerSpec {
     pub(crate) strategy: Strategy,
     pub(crate) limit: BadLimit,
-    /// Whether the breaker opens only above the limit, and not already at it.
+    /// Whether the breaker opens only above the limit, and not when the limit is reached.
     pub(crate) exceeds: bool,
     pub(crate) min_calls: u32,
     pub(crate) open_for: Duration,
     /// The longest open time, to which `open_for` grows while probes fail; `None` if it does not
     /// grow.
     pub(crate) open_up_to: Option<Duration>,
-    /// How many of the last calls count, however long ago they were. `None` if the calls of an
+    /// The number of last calls that count, regardless of their age. `None` if the calls of an
     /// interval count, or the bad calls in a row.
     pub(crate) last_calls: Option<u32>,
-    /// Used, like `buckets`, only if the calls of an interval count.
+    /// The length of the window. Used, like `buckets`, only if the calls of an interval count.
     pub(crate) interval: Duration,
-    /// The number of buckets of the interval, which it divides.
+    /// The number of buckets of the interval. It divides the interval.
     pub(crate) buckets: u32,
     pub(crate) probes: u32,
-    /// Whether a cancelled call that was slow already counts as bad.
+    /// Whether a cancelled call that was already too slow counts as bad.
     pub(crate) cancelled_as_slow: bool,
     /// The name that the user gave to the rule.
     pub(crate) id: Option<Arc<str>>,
@@ -49,7 +50,7 @@ pub(crate) enum Strategy {
     Slow(Duration),
     /// Calls that fail are bad.
     Error,
-    /// No call is bad by its end: the breaker opens when the callee asks for it.
+    /// No end of a call is bad: the breaker opens when the callee asks for it.
     Pushback,
 }
 
@@ -59,7 +60,7 @@ pub(crate) enum BadLimit {
     /// A fraction of all calls.
     Ratio(Fraction),
     Count(u32),
-    /// This many bad calls without a good one in between, whenever they ended.
+    /// This many bad calls without a good one in between, regardless of when they ended.
     Consecutive(u32),
 }
 
@@ -88,8 +89,8 @@ impl BreakerSpec {
         }
     }
 
-    /// Returns whether a call that was cancelled after `elapsed` is bad: it was slow already, so it
-    /// would have been slow whenever it had ended.
+    /// Returns whether a call that was cancelled after `elapsed` is bad. It is if it was already
+    /// too slow, because any later end would have been too slow as well.
     pub(super) fn is_bad_cancelled(&self, elapsed: Duration) -> bool {
         self.cancelled_as_slow && self.is_bad(elapsed, false)
     }
@@ -118,8 +119,8 @@ impl BreakerSpec {
         }
     }
 
-    /// How long a breaker stays open in the state `word`: the time doubles with each failure of
-    /// probes in a row.
+    /// Returns the time for which a breaker stays open in the state `word`. It doubles with each
+    /// failed probe in a row.
     pub(super) fn open_time(&self, word: StateWord) -> Duration {
         let grown = self.open_for.saturating_mul(1 << word.failed());
         grown.min(self.longest_open())
@@ -130,7 +131,8 @@ impl BreakerSpec {
         self.open_up_to.unwrap_or(self.open_for)
     }
 
-    /// How long a probe holds its place without ending. After that, another call can probe.
+    /// Returns the time for which a probe that does not end holds its place. After that, another
+    /// call can probe.
     pub(super) fn lease(&self) -> Duration {
         match self.strategy {
             Strategy::Slow(max) => self.open_for.max(max),
@@ -148,7 +150,7 @@ impl BreakerSpec {
         (self.strategy, self.span()) == (other.strategy, other.span())
     }
 
-    /// Which calls the breaker counts.
+    /// Returns which calls the breaker counts.
     pub(super) fn span(&self) -> Span {
         if self.is_pushback() {
             return Span::Nothing;

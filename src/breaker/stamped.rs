@@ -1,14 +1,14 @@
-//! A count of a breaker in one word, stamped with the version of the breaker in which it was made.
+//! A count of a breaker in one word, stamped with the version of the breaker to which it belongs.
 //!
-//! A call that ends changes the count by one compare-and-swap. The count of another version is
-//! zero. A count that would not change is not written: as long as all calls are good, their ends
-//! write nothing here.
+//! A call that ends changes the count by one compare-and-swap. In any other version, the count
+//! reads as zero. A count that would not change is not written: as long as all calls are good,
+//! their ends write nothing.
 //!
 //! So ends have a total order: that of their swaps or, for a call that changes nothing, of its
-//! load. A call gets the count as of its end in this order, whatever concurrent calls do.
+//! load. Each call gets the count as of its position in this order.
 //!
-//! As in a [window](super::window), a call reads the count first, and then checks whether its
-//! version is over: if it is not, the count that it read is not newer.
+//! As in a [window](super::window), a call first reads the count and then checks whether its
+//! version is over. If it is not over, the count that was read is not of a newer version.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
@@ -32,7 +32,7 @@ impl CountWord {
         Self(count << VERSION_BITS | version as u64)
     }
 
-    /// The count of this version: 0 if the word was written in another one.
+    /// The count of this version; 0 if the word was written in another version.
     const fn count(self, version: u16) -> u64 {
         if self.0 & VERSION_MASK == version as u64 {
             self.0 >> VERSION_BITS
@@ -50,8 +50,8 @@ impl Stamped {
         Self(AtomicU64::new(0))
     }
 
-    /// Changes the count of `version` to the result of `next`, and returns it. `None` if `is_over`
-    /// reports a newer version: then nothing changes.
+    /// Changes the count of `version` to the result of `next`, and returns it. If `is_over` reports
+    /// a newer version, returns `None` and changes nothing.
     pub(super) fn update(
         &self,
         version: u16,
@@ -96,7 +96,7 @@ impl Stamped {
         CountWord(self.0.load(Ordering::Acquire))
     }
 
-    /// Replaces the word `from`, if it still stands, by `to`, and returns whether it did. Release:
+    /// Replaces the word with `to` if it is still `from`. Returns whether it was replaced. Release:
     /// pairs with the acquire of a thread that reads the new word.
     fn swap(&self, from: CountWord, to: CountWord) -> bool {
         if planted(Bug::BlindStamped) {

@@ -1,27 +1,27 @@
-//! A queue of calls, evenly spaced: a leaky bucket in one word.
+//! A queue of evenly spaced calls: a leaky bucket in one word.
 //!
 //! ```text
 //! bit 63                       5 4     0
 //!     [        latest turn      ][ gap ]      nanoseconds | a power of four
 //! ```
 //!
-//! A call of cost `c` at `now` starts at `max(now, latest + c)`, and that becomes the latest turn;
-//! a call that would have to wait for too long changes nothing. This is the arithmetic of a flow
-//! rule's queue, for each key: the cost of a call is its distance from the previous call, and the
-//! first call of a queue starts at once.
+//! A call of cost `c` at `now` starts at `max(now, latest + c)`, which becomes the latest turn. A
+//! call that would have to wait too long is refused and changes nothing. A flow rule's queue has
+//! the same arithmetic: the cost of a call is its distance from the previous call, and the first
+//! call of a queue starts at once.
 //!
-//! When such a queue is at rest depends on the cost of the call that comes next, which a key that
-//! wants its slot cannot know. So the word remembers the largest cost since the key was last at
-//! rest, rounded up to a power of four, as its *gap*. A queue is at rest when its latest turn is
-//! longer ago than its gap. After an eviction, only a call that costs more than the gap can start
-//! earlier than it would have with the old word.
+//! Whether a queue is at rest depends on the cost of its next call, which is not known when another
+//! key needs the slot. So the word keeps the largest cost since the key was last at rest, rounded
+//! up to a power of four, as its *gap*. A queue is at rest when its latest turn is longer ago than
+//! its gap. After an eviction, only a call that costs more than the gap can start earlier than with
+//! the old word.
 //!
-//! A gap of 0 means a queue without a turn: that of a new owner, or one whose only turn was
-//! cancelled. Its time is that of its creation, so that no word of a slot is ever earlier than its
-//! owner's first word.
+//! A gap of 0 means a queue without a turn: it is new, or its only turn was cancelled. The time in
+//! its word is that of its creation, so that no word of a slot is ever earlier than its owner's
+//! first word.
 //!
 //! The range is 18 years from the creation of the table. A call whose turn would be later is
-//! refused, with no time at which there is room.
+//! refused for ever: its refusal names no time at which there is room.
 //!
 //! # Accuracy
 //!
@@ -38,7 +38,8 @@ const GAPS: u64 = (1 << GAP_BITS) - 1;
 /// The last possible turn, 18 years after the creation of the table. One below the maximum, so that
 /// no word is `CLAIMED`.
 const LAST: u64 = (u64::MAX >> GAP_BITS) - 1;
-/// The shortest gap is 2^10 ns, and each further gap is four times as long.
+/// A gap of `k` stands for 2^(8 + 2k) ns: the shortest gap is 2^10 ns, and each further gap is four
+/// times as long.
 const GAP_BASE: u32 = 8;
 
 /// A threshold, converted to a distance between calls.
@@ -46,7 +47,7 @@ const GAP_BASE: u32 = 8;
 pub(crate) struct Pace {
     threshold: f64,
     interval: Duration,
-    /// The cost of one token; `None` if none passes.
+    /// The cost of one token in ns; `None` if no token ever passes.
     single_ns: Option<u64>,
 }
 
@@ -70,7 +71,7 @@ impl Pace {
         }
     }
 
-    /// The cost of a call of `weight` tokens; `None` if no token passes.
+    /// Returns the cost of a call of `weight` tokens in ns; `None` if no token ever passes.
     fn cost(self, weight: u32) -> Option<u64> {
         if weight == 1 {
             self.single_ns
@@ -79,8 +80,8 @@ impl Pace {
         }
     }
 
-    /// The time that `weight` calls of one token take in the queue; `None` if no token passes, or
-    /// if the time overflows.
+    /// Returns the time that `weight` calls of one token take in the queue; `None` if no token ever
+    /// passes, or if the time overflows.
     pub(super) fn time_of(self, weight: u32) -> Option<Duration> {
         let all_ns = self.single_ns?.checked_mul(weight.into())?;
         Some(Duration::from_nanos(all_ns))
@@ -99,7 +100,7 @@ impl QueueCall {
         weight: u32,
     ) -> Self {
         Self {
-            // Never 0, which is the word of no key.
+            // At least 1, because 0 is the word of no key.
             now: now.nanos_since(origin).saturating_add(1).min(LAST),
             single_ns: pace.single_ns,
             cost_ns: pace.cost(weight),
@@ -107,12 +108,13 @@ impl QueueCall {
         }
     }
 
-    /// The wait of a call that left the word at `after`.
+    /// Returns the wait of a call that changed the word to `after`, in ns.
     pub(super) const fn wait_ns(self, after: u64) -> u64 {
         (after >> GAP_BITS).saturating_sub(self.now)
     }
 
-    /// The earliest start of a call of `cost_ns` behind `word`, which can be past.
+    /// Returns the earliest start of a call of `cost_ns` behind the latest turn of `word`. It can
+    /// be in the past.
     const fn next(word: u64, cost_ns: u64) -> u64 {
         let (latest, gap) = (word >> GAP_BITS, word & GAPS);
         if gap == 0 {
@@ -123,19 +125,19 @@ impl QueueCall {
     }
 }
 
-/// Returns the word `before` the call, if no other call stands behind it.
+/// Returns `before`, the word before the call, if no later call has changed the word since.
 pub(super) fn cancel(word: u64, before: u64, after: u64) -> Option<u64> {
     (word == after).then_some(before)
 }
 
-/// The smallest gap that is at least `cost_ns`.
+/// Returns the smallest gap that is at least `cost_ns` long.
 fn gap(cost_ns: u64) -> u64 {
-    // The bit length of `cost_ns − 1`; a gap of 4^k covers 2k bits.
+    // The bit length of `cost_ns − 1`. Each step of the gap covers two more bits.
     let bits = u64::BITS - cost_ns.saturating_sub(1).leading_zeros();
     u64::from(bits.saturating_sub(GAP_BASE).div_ceil(2)).max(1)
 }
 
-/// The length of a gap in nanoseconds. A gap beyond the range never ends.
+/// Returns the length of a gap in nanoseconds; `u64::MAX` if it is beyond the range.
 const fn gap_ns(gap: u64) -> u64 {
     let bits = GAP_BASE + 2 * gap as u32;
     if bits < u64::BITS {

@@ -1,9 +1,9 @@
-//! A quota that is refilled all the time: the generic cell rate algorithm.
+//! A quota that is refilled continuously: the generic cell rate algorithm.
 //!
-//! The word is the time until which the key is in debt. A token costs the time in
-//! which one is earned. A call moves the end of the debt on by the cost of its
-//! tokens, from now if there is no debt, and passes if the debt then ends within the
-//! *tolerance*, the time in which the whole capacity is earned.
+//! The word is the time at which the debt of the key ends. A token costs the time in which a token
+//! is earned. A call extends the debt by the cost of its tokens, starting from now if there is no
+//! debt. It passes if the debt then ends within the *tolerance*, the time in which the whole
+//! capacity is earned.
 //!
 //! ```text
 //! 5 per second and 2 more: a token costs 200 ms, the tolerance is 1 400 ms
@@ -13,54 +13,58 @@
 //!                                1 600   at 200 ms one more may
 //! ```
 //!
-//! A word earlier than now is a full quota under any limit of the key. Any other word ends in the
+//! A word earlier than now is a full quota under any limit of the key. Any other word ends with the
 //! number of the [rate](super::rates) at which it was written: a call at another rate keeps the
 //! tokens of the debt, not its time. "Earlier" is strict: the word of a new owner of a slot starts
-//! at the owner's now, later than every word that was at rest there. A debt that is made shorter
-//! does not end before such a word either, as the clock is read after the word.
+//! at the time of the owner's call, which is later than every word that was at rest in the slot. A
+//! debt that is made shorter does not end before the owner's first word either, because the clock
+//! is read after the word.
 //!
 //! # Accuracy
 //!
-//! Times are sixteenths of a nanosecond since the table was made. The cost of a token is rounded up
-//! once: to a whole sixteenth, or to a whole nanosecond where words have numbers. As the
-//! tolerance is made of the rounded cost, the capacity is exact: a key that has rested may spend
-//! exactly `⌊threshold⌋ + burst` tokens at one moment. In any `t` at most `threshold + burst +
-//! t · threshold / interval` pass, and less than that by at most one part in 1.6 · 10¹⁰ ÷ (tokens
-//! per second): 0.006 % at a million per second, 0.6 % at 10⁸; where words have numbers, one in 10⁹
-//! ÷ (tokens per second), up to 61 000 of them. Beyond 1.6 · 10¹⁰ tokens per second the refill is
-//! no faster, while the capacity still is the requested one.
+//! Times are sixteenths of a nanosecond since the table was created. The cost of a token is rounded
+//! up once: to a whole sixteenth, or to a whole nanosecond where words have numbers. The tolerance
+//! is computed from the rounded cost, so the capacity is exact: a key at rest may spend exactly
+//! `⌊threshold⌋ + burst` tokens at one moment. In any time `t`, at most `threshold + burst + t ·
+//! threshold / interval` tokens pass.
 //!
-//! The range is 18 years from the making of the table, after which its time stands still; a debt
-//! ends within 9 years, so a capacity that takes longer to earn is reduced to the tokens earned in
-//! them.
+//! The rounding makes the refill slower by at most one part in 1.6 · 10¹⁰ ÷ (tokens per second):
+//! 0.006 % at a million tokens per second, 0.6 % at 10⁸. Where words have numbers, which is up to
+//! 61 000 tokens per second, it is one part in 10⁹ ÷ (tokens per second). The refill is never
+//! faster than 1.6 · 10¹⁰ tokens per second, but the capacity is as requested.
+//!
+//! The range of times is 18 years from the creation of the table; after that, the time of the table
+//! stands still. A debt lasts at most 9 years, so a capacity that takes longer to earn is reduced
+//! to the tokens earned in 9 years.
 //!
 //! # Refunds
 //!
-//! A call that does not run is refunded its cost, less the time since its start. That is its *open*
-//! part, which closes as time goes on. At the latest time of a call on a word, that word less the
-//! open parts of all calls that may still be refunded
+//! A call that does not run is refunded its *open* part: its cost, less the time since its start.
+//! The open part shrinks as time passes. Take the latest time of any call on a word, and subtract
+//! from the word the open parts of all calls that may still be refunded. The result
 //!
 //! * is not before that time, if there are open parts: a call adds to the word at least as much as
-//!   it opens, and a part that stays open closes by as much as time moves on;
-//! * is not before the end of the debt that the calls that run would have left without the others:
-//!   each of them moves both by its cost, from its time or later, and so keeps their order.
+//!   to the open parts, and an open part shrinks by as much as time advances;
+//! * is not before the end of the debt that the calls that run would have caused alone: each of
+//!   these calls moves both times by its cost, starting from its time or later, and so keeps their
+//!   order.
 //!
-//! So calls that run get no more than if the others had not come, in any order of the refunds.
-//! A refund at the time of the call loses nothing. Later, a key in debt loses the tokens that it
-//! has earned while such a call was on its way, at most the cost of the call. The word that a call
-//! left does not tell how much of its debt is left, as earlier calls may have been refunded since.
+//! So the calls that run get no more tokens than if the refunded calls had not come, in any order
+//! of the refunds. A refund at the time of the call loses nothing. With a later refund, a key in
+//! debt loses the tokens that it has earned since the call, at most the cost of the call. They
+//! cannot be given back: the word that the call left does not show how much of its debt remains,
+//! because earlier calls may have been refunded since.
 //!
 //! If a call has found a debt at another rate, its refund restores that debt, provided that no
-//! other call has come since and the call's own debt has not ended; else the debt stays at the rate
-//! of the call. A part that is open after the rate has changed closes at the faster of the two
-//! rates. If the key had another rate meanwhile and has the call's own again, a refund may give
-//! back more than is open, and at most what the call has paid.
+//! other call has come since and the call's debt has not ended. Otherwise the debt stays at the
+//! rate of the call. After a change of the rate, an open part shrinks at the faster of the two
+//! rates. If the rate has changed and changed back, a refund may give back more than the open part,
+//! but at most what the call has paid.
 //!
 //! # Source
 //!
-//! ITU-T I.371, the virtual scheduling algorithm. Sentinel refills in one lump
-//! after a whole interval instead, and so lets twice the threshold pass around
-//! its end.
+//! ITU-T I.371, the virtual scheduling algorithm. Alibaba Sentinel instead refills the whole quota
+//! once per interval, and so lets up to twice the threshold pass around the end of an interval.
 
 use std::time::Duration;
 
@@ -69,29 +73,30 @@ use super::rates::{Rates, SHORTEST, UNKNOWN, scaled, scaled_down};
 use crate::base::sync::{Bug, planted};
 use crate::clock::{Tick, nanos};
 
-/// Units of the word in a nanosecond.
+/// The number of time units of the word in a nanosecond.
 const UNITS: u64 = 16;
-/// The last time that is distinguished, 18 years.
+/// The last time that is distinguished, in units: 18 years.
 const LAST: u64 = (1 << 63) - UNITS;
-/// The longest debt, 9 years. `LAST + 2 * LONGEST` and a number are below [`super::CLAIMED`].
+/// The longest debt, in units: 9 years. `LAST + 2 * LONGEST` plus a rate number is below
+/// [`super::CLAIMED`].
 const LONGEST: u64 = (1 << 62) - 1;
-/// In the place of a wait: the word was written at another rate.
+/// A value in place of a wait, which means that the word was written at another rate.
 pub(super) const OTHER_RATE: u64 = u64::MAX;
 
-/// A threshold and a burst, in units of time.
+/// A threshold and a burst, converted to units of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     /// The cost of one token; 0 if nothing ever passes.
     pub(super) cost: u64,
-    /// How long the debt after a call may be.
+    /// The maximum length of the debt after a call.
     tolerance: u64,
     /// The number at the end of words that are written at this rate.
     pub(super) number: u64,
-    /// The bits of a word that hold the number; 0 if words have none.
+    /// The bits of a word that hold the rate number; 0 if words have no numbers.
     mask: u64,
 }
 
-/// One call.
+/// The judge of a call at the rate of the key's word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refill {
     now: u64,
@@ -99,46 +104,47 @@ pub(super) struct Refill {
     rate: Rate,
 }
 
-/// One call, by a word that may be of another rate.
+/// The judge of a call whose key may have a word at another rate.
 #[derive(Clone, Copy)]
 pub(super) struct RefillAtAnyRate<'a> {
     call: Refill,
     rates: &'a Rates,
-    /// Returns the present, as a word; `None` for a call that changes nothing.
+    /// Reads the clock and returns its time as a word; `None` for a call that changes nothing.
     time: Option<&'a dyn Fn() -> u64>,
 }
 
-/// A charge for what a call has cost. It is never refused: a debt may end beyond the tolerance.
+/// The judge of a charge for the cost of a call. A charge is never refused: the debt may end beyond
+/// the tolerance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RefillCharge<'a> {
     call: Refill,
     units: u32,
-    /// How long a debt may last beyond a quota that is spent.
+    /// The maximum time by which the debt may exceed that of a spent quota.
     most: u64,
     rates: &'a Rates,
 }
 
-/// What a call has paid that is refunded.
+/// The payment of a call that is to be refunded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paid {
     pub(super) start: Tick,
     pub(super) cost: u64,
-    /// The word that the call has left.
+    /// The word after the call.
     pub(super) after: u64,
-    /// The word that it has found, if that was a debt at another rate; else 0.
+    /// The word before the call, if that was a debt at another rate; otherwise 0.
     pub(super) other: u64,
 }
 
 // === impl Rate ===
 
 impl Rate {
-    /// A rate of words without numbers.
+    /// Creates a rate for words without numbers.
     pub(super) fn new(threshold: f64, burst: u32, interval: Duration) -> Self {
         let cost = cost(nanos(interval).saturating_mul(UNITS), threshold);
         Self::of_cost(cost, threshold, burst)
     }
 
-    /// A rate that has a number among `rates`, if one is free.
+    /// Creates a rate with a number in `rates`, if a number is free.
     pub(super) fn numbered(rates: &Rates, threshold: f64, burst: u32, interval: Duration) -> Self {
         let rate = Self::new(threshold, burst, interval);
         if rate.cost != 0 && rate.cost < SHORTEST {
@@ -161,7 +167,8 @@ impl Rate {
             0
         } else {
             let whole = threshold.floor() as u64 + u64::from(burst);
-            // Below the cost of a token, also where the product is rounded up.
+            // The fraction of a token must cost less than a token, also if the product is rounded
+            // up.
             let part = ((threshold.fract() * cost as f64) as u64).min(cost - 1);
             whole.saturating_mul(cost).saturating_add(part).min(LONGEST)
         };
@@ -173,7 +180,7 @@ impl Rate {
         }
     }
 
-    /// Returns whether there was no number for it.
+    /// Returns whether words have numbers, but no number was free for this rate.
     pub(super) const fn lacks_number(&self) -> bool {
         self.number == UNKNOWN && self.mask != 0 && self.cost != 0
     }
@@ -184,14 +191,15 @@ impl Rate {
     }
 }
 
-/// The least whole cost that keeps to `threshold` tokens in `units`; 0 if there are none.
+/// Returns the smallest whole cost of a token at which at most `threshold` tokens are earned in
+/// `units`; 0 if none are.
 fn cost(units: u64, threshold: f64) -> u64 {
-    // A threshold that is NaN admits nothing, as one of 0.
+    // A threshold of NaN admits nothing, like a threshold of 0.
     if threshold.is_nan() || threshold <= 0.0 {
         return 0;
     }
-    // Exact but for thresholds below 2^-12, whose last bits are cut off. The power
-    // is a shift, as `powi` promises no precision.
+    // Exact, except for thresholds below 2^-12, whose last bits are cut off. The power is a shift,
+    // because `powi` promises no precision.
     let parts = (threshold * (1_u128 << 64) as f64) as u128;
     if parts == 0 {
         return LONGEST;
@@ -203,11 +211,13 @@ fn cost(units: u64, threshold: f64) -> u64 {
 // === impl Refill ===
 
 impl Refill {
-    /// A call of `weight` tokens at `now`, in a table that was made at `origin`.
+    /// Creates the judge of a call of `weight` tokens at `now`, in a table that was created at
+    /// `origin`.
     pub(super) fn new(origin: Tick, now: Tick, rate: Rate, weight: u32) -> Self {
         Self {
             now: units(origin, now) | rate.number,
-            // Above every tolerance if nothing ever passes, or if the product is too large.
+            // The cost is above every tolerance if nothing ever passes, or if the product is too
+            // large.
             cost: match rate.cost {
                 0 => u64::MAX,
                 cost => cost.saturating_mul(weight.into()),
@@ -221,8 +231,8 @@ impl Refill {
         self.cost
     }
 
-    /// This call, to be judged by a word at any of `rates`. A call that changes the word reads
-    /// `time` after the word.
+    /// Returns the judge of this call for a word at any of `rates`. If the call may change the
+    /// word, `time` reads the clock.
     pub(super) const fn at_any_rate<'a>(
         self,
         rates: &'a Rates,
@@ -239,22 +249,23 @@ impl Refill {
 // === impl RefillAtAnyRate ===
 
 impl RefillAtAnyRate<'_> {
-    /// What a token of `word` costs, if that is a debt at another rate whose tokens are known.
+    /// Returns the cost of a token at the rate of `word`, if `word` is a debt at another rate and
+    /// that rate is known.
     fn other_cost(&self, word: u64) -> Option<u64> {
         let Refill { now, rate, .. } = self.call;
         let is_other = word > now && (word ^ now) & rate.mask != 0 && rate.number != UNKNOWN;
         is_other.then(|| self.rates.cost_of(word)).flatten()
     }
 
-    /// Converts `debt`, of a rate at which a token costs `from`, into the time in which the call's
-    /// own rate earns as many tokens.
+    /// Converts `debt`, at a rate whose tokens cost `from`, into the time in which the rate of the
+    /// call earns as many tokens.
     fn own_debt(&self, debt: u64, from: u64) -> u64 {
         let debt = scaled(debt, from, self.call.rate.cost);
         debt.checked_next_multiple_of(UNITS).unwrap_or(u64::MAX)
     }
 
-    /// The word of a key that is blocked for `length` from now on, or for longer if its debt ends
-    /// later; `None` if it is blocked already, or has room for the call.
+    /// Returns the word of a key that is blocked for `length` from now on, or longer if its debt
+    /// ends later; `None` if the key is already blocked or has room for the call.
     pub(super) fn block(&self, word: u64, length: Duration) -> Option<u64> {
         let Refill { now, rate, .. } = self.call;
         let is_blocked = word > now && self.rates.is_blocked(word);
@@ -269,11 +280,11 @@ impl RefillAtAnyRate<'_> {
         self.rates.blocked_until(until.max(word & !rate.mask))
     }
 
-    /// Takes the tokens, but keeps the time of a debt whose rate is not known.
+    /// Takes the tokens without converting the debt, whose rate is not known.
     fn take_as_time(&self, word: u64) -> Result<u64, Option<u64>> {
         let Refill { now, cost, rate } = self.call;
         let mask = self.rates.mask();
-        // The new word has no number, as its debt is of an unknown rate as well.
+        // The new word has no number, because its debt is partly at an unknown rate.
         let now = now & !mask;
         let due = (word & !mask).max(now) + cost;
         let latest = now + rate.tolerance;
@@ -294,7 +305,7 @@ impl Judge for RefillAtAnyRate<'_> {
         let now = now & !rate.mask;
         if self.rates.is_blocked(word) {
             return match (word & !rate.mask).saturating_sub(now) {
-                // It is over: a key that was blocked owes nothing.
+                // The block is over, and the key owes nothing.
                 0 => Ok(self.call.now + cost),
                 blocked => Err(Some(blocked.div_ceil(UNITS))),
             };
@@ -302,8 +313,9 @@ impl Judge for RefillAtAnyRate<'_> {
         let Some(from) = self.other_cost(word) else {
             return self.take_as_time(word);
         };
-        // Read after the word: its writer may have had a later clock reading than the call, and the
-        // debt may become shorter than the time between the two.
+        // The clock is read after the word. The writer of the word may have had a later clock
+        // reading than this call, and the converted debt may be shorter than the time between the
+        // two readings.
         let time = self
             .time
             .filter(|_| !planted(Bug::NewRateByEarlierTime))
@@ -311,7 +323,8 @@ impl Judge for RefillAtAnyRate<'_> {
         let debt = (word & !rate.mask).saturating_sub(time);
         let due = self.own_debt(debt, from).saturating_add(cost);
         if due > rate.tolerance {
-            // The wait: until the debt, at the rate of the word, is short enough for the call.
+            // The wait ends when the debt, which shrinks at the rate of the word, is short enough
+            // for the call.
             let most = scaled_down((rate.tolerance - cost) & !rate.mask, rate.cost, from);
             return Err(Some((time - now + (debt - most)).div_ceil(UNITS)));
         }
@@ -340,7 +353,7 @@ impl Judge for RefillAtAnyRate<'_> {
 }
 
 impl Rate {
-    /// How many tokens there are beside a debt.
+    /// Returns how many tokens are left with a debt of `debt` units.
     fn left(&self, debt: u64) -> u32 {
         let open = self.tolerance.saturating_sub(debt);
         let tokens = open.checked_div(self.cost).unwrap_or(0);
@@ -351,12 +364,12 @@ impl Rate {
 // === impl RefillCharge ===
 
 impl<'a> RefillCharge<'a> {
-    /// A charge of `units`. The debt after it lasts for at most `most` longer than that of a spent
-    /// quota. With a limit of 0 a unit costs no time, so nothing is charged.
+    /// Creates a charge of `units`. The debt after it exceeds that of a spent quota by at most
+    /// `most`. With a limit of 0 a unit costs no time, so nothing is charged.
     pub(super) fn new(call: Refill, units: u32, most: Duration, rates: &'a Rates) -> Self {
         let mut call = call;
         if !rates.knows(call.rate) {
-            // The call has begun by a rate that has been forgotten since.
+            // The call has begun at a rate that has been forgotten since.
             call.now &= !call.rate.mask;
         }
         Self {
@@ -367,7 +380,7 @@ impl<'a> RefillCharge<'a> {
         }
     }
 
-    /// What a unit costs by the rate of `word`, and the time in which that rate earns the tolerance.
+    /// Returns the cost of a unit at the rate of `word`, and the tolerance converted to that rate.
     fn rate_of(self, word: u64) -> (u64, u64) {
         let Refill { now, rate, .. } = self.call;
         let other = (word > now).then(|| self.rates.cost_of(word)).flatten();
@@ -377,7 +390,7 @@ impl<'a> RefillCharge<'a> {
         }
     }
 
-    /// How many units have been charged by a change of the word, and how many of them beyond the
+    /// Returns how many units a change of the word has charged, and how many of them are beyond the
     /// tolerance.
     pub(super) fn charged(self, before: u64, after: u64) -> (u32, u32) {
         let now = self.call.now;
@@ -400,7 +413,7 @@ impl Judge for RefillCharge<'_> {
         let charge = cost.saturating_mul(self.units.into());
         let most = tolerance.saturating_add(self.most).saturating_sub(cost);
         let (mask, from) = (rate.mask, word.max(now));
-        // The sum does not overflow: see LONGEST. A debt that is longer already stays.
+        // The sum does not overflow: see `LONGEST`. A debt that is already longer is not shortened.
         let due = (from & !mask).saturating_add(charge);
         let due = due.min((now & !mask) + (most.min(LONGEST) & !mask));
         Ok((due | from & mask).max(word))
@@ -419,16 +432,16 @@ impl Judge for RefillCharge<'_> {
     }
 }
 
-/// `now` as a word, without a number. Never 0, which is the word of no key.
+/// Returns `now` as a word without a rate number. It is never 0, which is the word of no key.
 #[inline]
 pub(super) fn units(origin: Tick, now: Tick) -> u64 {
-    // So that the result is at most LAST.
+    // Keeps the result at or below `LAST`.
     const MOST_NS: u64 = LAST / UNITS - 1;
     (now.nanos_since(origin).min(MOST_NS) + 1) * UNITS
 }
 
-/// The word after the refund, at `now`, of a call that has `paid`: without the part of the cost
-/// that is still open. `None` if nothing is given back.
+/// Returns the word after the refund, at `now`, of the open part of what a call has `paid`. `None`
+/// if nothing is given back.
 pub(super) fn refund(rates: &Rates, origin: Tick, now: Tick, word: u64, paid: Paid) -> Option<u64> {
     let (start, now) = (units(origin, paid.start), units(origin, now));
     if rates.is_blocked(word) {
@@ -437,16 +450,16 @@ pub(super) fn refund(rates: &Rates, origin: Tick, now: Tick, word: u64, paid: Pa
     let (mask, since) = (rates.mask(), now.saturating_sub(start));
     let mut open = paid.cost.saturating_sub(since);
     if word | mask < now | mask {
-        // The key is at rest, and has its whole quota whether its slot is taken or not.
+        // The key is at rest, so it has its whole quota already.
         return None;
     }
     if word == paid.after && paid.other != 0 {
-        // No call has changed the word since: restore the debt that this call found.
+        // No call has changed the word since, so the debt before the call is restored.
         return Some(paid.other.max(now | word & mask));
     }
     if (word ^ paid.after) & mask != 0 {
         if let (Some(from), Some(to)) = (rates.cost_of(paid.after), rates.cost_of(word)) {
-            // As if the key had had the faster of both rates all the time: that closes more.
+            // Shrinks the open part as if the key had had the faster of the two rates all the time.
             let closed = scaled_down(paid.cost, from, to).saturating_sub(since);
             open = scaled_down(open, from, to).min(closed) & !mask;
         }
@@ -455,8 +468,8 @@ pub(super) fn refund(rates: &Rates, origin: Tick, now: Tick, word: u64, paid: Pa
     (paid_back < word).then_some(paid_back)
 }
 
-/// The word of a key that has spent nothing by `now`, which is read after `word`; `None` if that
-/// is so already.
+/// Returns the word of a key that has spent nothing by `now`, which must be read after `word`;
+/// `None` if the key has no debt.
 pub(super) fn reset(rates: &Rates, origin: Tick, now: Tick, word: u64) -> Option<u64> {
     let mut now = units(origin, now);
     if !rates.is_blocked(word) {
@@ -471,7 +484,7 @@ impl Judge for Refill {
         if self.cost > self.rate.tolerance {
             return Err(None);
         }
-        // Neither sum overflows: see LONGEST. A cost ends in no number.
+        // Neither sum overflows: see `LONGEST`. The bits of the rate number are 0 in a cost.
         let due = word.max(self.now) + self.cost;
         if (due ^ self.now) & self.rate.mask != 0 && !planted(Bug::OtherRateAsOwn) {
             return Err(Some(OTHER_RATE));
@@ -484,7 +497,7 @@ impl Judge for Refill {
     }
 
     fn rest(&self, word: u64) -> Option<u64> {
-        // Compares the times alone: with all bits of the numbers set.
+        // Sets all bits of the rate numbers, so that only the times are compared.
         let (word, now) = (word | self.rate.mask, self.now | self.rate.mask);
         let is_over = word < now || (planted(Bug::RestTooSoon) && word == now);
         is_over.then(|| now - word)

@@ -1,4 +1,5 @@
-//! The word of a key with limited concurrency: how many calls run, and for which owner of the slot.
+//! The word of a key with limited concurrency: the number of its running calls, and an epoch that
+//! identifies the owner of the slot.
 //!
 //! ```text
 //! bit 63          32   31    30           0
@@ -6,12 +7,12 @@
 //! ```
 //!
 //! A key that has calls in flight is not at rest and keeps its slot, so a call that ends finds its
-//! own count. A count of 0 looks the same for every owner. The epoch, which each new owner
-//! increments, distinguishes them: a call that has read the 0 of one owner cannot count itself with
-//! the next owner. The epoch wraps after 2³² owners of one slot; to be misled, a thread would have
-//! to sleep for exactly that long within one call.
+//! own count. A count of 0 looks the same for every owner, so each new owner increments the epoch:
+//! a call that has read the 0 of one owner cannot count itself with the next owner. The epoch wraps
+//! after 2³² owners of one slot. A thread could be misled only if it slept within one call until
+//! the epoch has wrapped to exactly the same value.
 //!
-//! While calls [wait](super::line), `waits` is set. Then the low half is larger than every limit,
+//! While calls [wait](super::line), `waits` is set. It makes the low half larger than every limit,
 //! so that no new call overtakes the line, and the key is not at rest.
 
 use super::Judge;
@@ -21,10 +22,10 @@ use crate::base::sync::{Bug, planted};
 /// The low half: the count and the mark `waits`.
 const LOW: u64 = u32::MAX as u64;
 const WAITS: u64 = 1 << 31;
-/// The bits of the count. No limit is larger than this.
+/// The bits of the count, which is also the largest limit.
 const COUNT: u64 = WAITS - 1;
 
-/// A call that is judged by the count of its key.
+/// The judge of a call by the count of its key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunningCall {
     limit: u32,
@@ -38,15 +39,16 @@ impl RunningCall {
     }
 }
 
-/// A call that is about to wait: it marks the word, and takes nothing.
+/// The judge of a call that is about to wait: it marks the word, and takes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark;
 
-/// A call that takes a place ahead of the waiting calls, unless this many calls run.
+/// The judge of a call that takes a place ahead of the waiting calls, unless this many calls run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside(pub(super) u32);
 
-/// The place at which a call in flight is counted: all that the call must keep to release it.
+/// The place of the word that counts a call in flight. The call needs nothing else to release its
+/// count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pinned(u32);
 
@@ -63,17 +65,17 @@ pub(super) const fn is_marked(word: u64) -> bool {
     word & WAITS != 0
 }
 
-/// `word` with the mark that calls wait.
+/// Returns `word` with the mark that calls wait.
 pub(super) const fn marked(word: u64) -> u64 {
     word | WAITS
 }
 
-/// `word` without the mark that calls wait.
+/// Returns `word` without the mark that calls wait.
 pub(super) const fn unmarked(word: u64) -> u64 {
     word & !WAITS
 }
 
-/// Returns the word with one more place taken, for a call that has waited, unless `limit` places
+/// Returns the word with one more place taken, for a call that has waited; `None` if `limit` places
 /// are taken.
 pub(super) fn let_in(word: u64, limit: u32) -> Option<u64> {
     (word & COUNT < u64::from(limit)).then(|| word + 1)
@@ -82,7 +84,7 @@ pub(super) fn let_in(word: u64, limit: u32) -> Option<u64> {
 impl Pinned {
     pub(crate) const NONE: Self = Self(Self::NOTHING);
 
-    // There are at most 2^27 slots.
+    // No slot has one of these two numbers, because there are at most 2^27 slots.
     const NOTHING: u32 = u32::MAX;
     const OVERFLOW: u32 = u32::MAX - 1;
 
@@ -109,7 +111,7 @@ fn rest(word: u64) -> Option<u64> {
     (word & LOW == 0).then_some(0)
 }
 
-/// The word of a new owner: no call runs, and the epoch is the next one.
+/// Returns the word of a new owner: no call runs, and the epoch is incremented.
 fn fresh(last: u64) -> u64 {
     let epoch = if planted(Bug::OwnersWithoutEpoch) {
         last >> 32
@@ -167,7 +169,7 @@ impl Judge for RunningCall {
             LOW
         };
         if (word & counted) + u64::from(self.weight) > u64::from(self.limit) {
-            // There is room as soon as a call ends, which can be at once.
+            // There is room as soon as a call ends, which can happen immediately.
             return Err(Some(0));
         }
         Ok(word + u64::from(self.weight))
@@ -182,7 +184,8 @@ impl Judge for RunningCall {
     }
 
     fn left(&self, word: u64) -> u32 {
-        // No place is left while calls wait: the mark makes the low half larger than every limit.
+        // While calls wait, no place is left, because the mark makes the low half larger than every
+        // limit.
         self.limit.saturating_sub(word as u32)
     }
 }

@@ -1,4 +1,4 @@
-//! A slot of a table of keys: the tag of its owner, and the word of that key.
+//! A slot of a table of keys: the tag of its owner, and the word of this owner.
 //!
 //! The slot can change its owner while calls of the previous owner are still in progress.
 //! [`table`](super::table) explains why that is safe.
@@ -25,8 +25,8 @@ impl KeySlot {
         }
     }
 
-    /// Changes the word of the key `tag` by `change`. Returns its values before and after; `None`
-    /// if the slot belongs to another key.
+    /// Changes the word of the key `tag` with `change`. Returns the word before and after, or the
+    /// error of `change`; `None` if the slot belongs to another key.
     #[inline(always)]
     pub(super) fn update<E>(
         &self,
@@ -44,8 +44,8 @@ impl KeySlot {
             let next = match change(word) {
                 Ok(next) => next,
                 Err(error) => {
-                    // No swap confirms that word and tag were read at one moment. If the word is
-                    // still the same after the tag was read (acquire), it is that of this owner.
+                    // No swap confirms that word and tag belong together. If the word is unchanged
+                    // after the tag was read (acquire), it is that of this owner.
                     let now = self.word.load(Ordering::Acquire);
                     if now == word || planted(Bug::RefusalWithoutThirdLook) {
                         return Some(Err(error));
@@ -54,8 +54,8 @@ impl KeySlot {
                     continue;
                 }
             };
-            // Acquire: `change` may read the clock, and does so after the word. Release: a call
-            // that finds this value reads the clock later than this call did.
+            // Acquire: `change` may read the clock, which must happen after the word is read.
+            // Release: a call that finds this value reads the clock later than this call.
             let (won, lost) = (Ordering::Release, Ordering::Acquire);
             match self.word.compare_exchange_weak(word, next, won, lost) {
                 Ok(_) => return Some(Ok((word, next))),
@@ -64,7 +64,7 @@ impl KeySlot {
         }
     }
 
-    /// The word, if it is that of the key `tag`.
+    /// Returns the word, if it is that of the key `tag`.
     pub(super) fn word_of(&self, tag: u64) -> Option<u64> {
         if self.tag.load(Ordering::Acquire) != tag {
             return None;
@@ -77,27 +77,29 @@ impl KeySlot {
         is_own.then_some(word)
     }
 
-    /// How long no key has needed the slot, and its word; `None` if a key needs it.
+    /// Returns how long the slot has been free or at rest, and its word; `None` if its owner is not
+    /// at rest.
     pub(super) fn spare(&self, judge: &dyn Judge) -> Option<(u64, u64)> {
         let tag = self.tag.load(Ordering::Acquire);
         let word = self.word.load(Ordering::Acquire);
         match (tag, word) {
             (_, CLAIMED) if !planted(Bug::SpareClaimed) => None,
-            // Any other word belongs to an owner that has come since the tag was read.
+            // With any other word, a new owner has come since the tag was read.
             (NOBODY, 0) => Some((u64::MAX, word)),
             (NOBODY, _) if planted(Bug::SpareByTag) => Some((u64::MAX, word)),
             _ => Some((judge.rest(word)?, word)),
         }
     }
 
-    /// Gives the slot to the key `tag`, with the word `next`, if the slot's word still is `last`.
+    /// Gives the slot to the key `tag` with the word `next`, and returns true, if the slot's word
+    /// is still `last`.
     pub(super) fn pass_on(&self, last: u64, tag: u64, next: u64) -> bool {
         if planted(Bug::TagBeforeClaim) {
             self.tag.store(tag, Ordering::Release);
         }
-        // Acquire: orders this after all calls of the last owner, so that tags are stored in the
-        // order of the owners. `spare` has acquired `last` already, but a later call can have
-        // restored that value.
+        // Acquire: orders this claim after all calls of the last owner, so that tags are stored in
+        // the order of the owners. `spare` has read `last` with acquire already, but a later call
+        // can have restored that value.
         let (won, lost) = (Ordering::Acquire, Ordering::Relaxed);
         let is_claimed = self.word.compare_exchange(last, CLAIMED, won, lost).is_ok();
         if is_claimed {

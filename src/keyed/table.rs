@@ -1,61 +1,62 @@
-//! Which slot belongs to which key: a table of fixed size, in which only keys at rest are
-//! forgotten.
+//! A table of fixed size that gives slots to keys, and evicts only keys at rest.
 //!
-//! A *slot* is two words: the tag, which is the keyed hash of its owner, and the owner's spent
-//! quota. Eight of them make a set, and a key lives in one of two sets that its hash chooses.
-//! Nothing else is kept of a key.
+//! A *slot* consists of two words: the tag, which is the keyed hash of its owner, and the word for
+//! what the owner has spent. Eight slots make a set, and a key lives in one of two sets that its
+//! hash chooses. The table stores nothing else about a key.
 //!
 //! # A known key
 //!
-//! Its slot is found by its tag, and its word is changed by one compare-and-swap:
+//! The slot of a known key is found by its tag, and its word is changed by one compare-and-swap:
 //!
 //! ```text
 //! caller    tag = mine?   word = w, not CLAIMED   tag = mine still?   w → w'
 //! evictor   w → CLAIMED   tag = other             word = fresh
 //! ```
 //!
-//! The word is read (acquire) between two looks at the tag, so `w` is of an owner with that tag, or
-//! is not the slot's word any more. The swap compares with `w`, and as no word of a slot comes back
-//! under another owner (see [`Judge`]), it fails in both cases if the slot has changed hands. A
-//! call that is refused reads the word again instead: the slot may have been another's between two
-//! turns of the key. Changes of a word are read-modify-writes, so a thread that reads one with
-//! acquire also sees the tag that was stored before the first word of that owner (release).
+//! The word is read (acquire) between two reads of the tag. So `w` either belongs to an owner with
+//! that tag, or is no longer the word of the slot. The swap compares with `w`. No word of a slot
+//! comes back under another owner (see [`Judge`]), so the swap fails if the slot has changed hands.
+//! A refused call makes no swap, so it reads the word again: the slot may have had another owner in
+//! between, and then this key again. Changes of a word are read-modify-writes, so a thread that
+//! reads a word with acquire also sees the tag that was stored before the first word of its owner
+//! (release).
 //!
 //! # A new key
 //!
-//! Callers of one unknown key queue at a lock that its hash chooses, and look again when they have
-//! it, so that a key never gets two slots. The winner looks for a slot that has no owner or is at
-//! rest, swaps its word for CLAIMED, stores the tag, and then the new word. A CLAIMED word belongs
-//! to no key: a call that meets it does not find a key there. Every owner of a slot sees all that
-//! the owner before it did, because its claim (acquire) reads a word that the latter has published.
+//! Callers of an unknown key queue at a lock that its hash chooses, and look for the key again
+//! under the lock, so that a key never gets two slots. The first caller looks for a slot that has
+//! no owner or is at rest, swaps its word for CLAIMED, stores the tag, and then stores the new
+//! word. A CLAIMED word belongs to no key: a call that reads it finds no key in the slot. Every
+//! owner of a slot sees everything that the previous owner wrote, because its claim (acquire) reads
+//! a word that the previous owner has published.
 //!
-//! A call that is refused before it has spent anything takes no slot. If there is no slot either,
-//! because all sixteen are of keys that are not at rest, the call is judged on the overflow word,
-//! which all such keys share. So no key loses a debt by being pushed out, and none gains a quota by
-//! pushing. A key that comes from the overflow word to a slot starts fresh there: all of them
-//! together may spend one quota more than if each had had a slot from the start.
+//! A new key whose first call is refused takes no slot. If the owners of all sixteen slots are not
+//! at rest, the call is judged by the overflow word, which all keys without a slot share. So no key
+//! loses its debt through an eviction, and no client gains a quota by filling the table. A key that
+//! moves from the overflow word to a slot starts with a whole quota: the keys on the overflow word
+//! may together spend one quota more than if each had had a slot from the start.
 //!
-//! Whether a key is at rest depends on the time, and each call has its own reading of the clock. A
-//! call whose reading is earlier than that of another call that has pushed its key out finds no
-//! debt where it would have found one, and may pass because of that. No other call gains by it, as
-//! by the later reading there was no debt.
+//! Whether a key is at rest depends on the time, and each call reads the clock separately. If a
+//! call has an earlier reading than the call that has evicted its key, it no longer finds the debt
+//! that its key had at that time, and may pass for this reason. No other call gains anything,
+//! because at the later reading there was no debt.
 //!
 //! # How many keys have a place
 //!
-//! There are two slots for each key that the table is to know, 32 bytes. A new key goes to its
-//! first set until that is three quarters full, and then to the emptier of both. Once all slots
-//! have an owner, only those of keys that are not at rest count as full. Of a large table's keys
-//! one in 10⁹ has no place when as many as were asked for are not at rest. For small tables see
-//! `a_table_has_places_for_max_keys`.
+//! A table has two slots, that is, 32 bytes, for each requested key. A new key goes to its first
+//! set until that set is three quarters full, and then to the emptier one of its two sets. Once all
+//! slots of both sets have an owner, only slots of keys that are not at rest count as full. In a
+//! large table with the requested number of keys not at rest, one key in 10⁹ finds no place. For
+//! small tables see the test `a_table_has_places_for_max_keys`.
 //!
 //! # How few cache lines are read
 //!
-//! A set is two cache lines of four slots. One line of its first set is a key's
-//! *home*. Among slots without an owner a new key prefers one there, and likewise
-//! among slots at rest, where it takes the one that has been so for longest. More than nine of ten
-//! keys are found at home, with one cache miss if memory is large, and a branch
-//! that the processor foresees; tag and word of a slot lie side by side. For the
-//! others the three lines that remain are read at once.
+//! A set is two cache lines of four slots. One line of a key's first set is its *home*. A new key
+//! prefers a slot without an owner, and among these a slot at home. If all slots have owners, it
+//! prefers a slot at rest at home, and there the one that has rested longest. More than nine of ten
+//! keys are found at home. This costs one cache miss, if the table is larger than the cache, and a
+//! branch that the processor can predict; tag and word of a slot are adjacent. For all other keys,
+//! the remaining three lines are read at the same time.
 //!
 //! # Source
 //!
@@ -66,8 +67,8 @@ use super::Judge;
 use super::slot::{KeySlot, NOBODY};
 use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
-/// Slots of a set, and of a cache line. Models have the smallest table in which
-/// everything happens.
+/// The number of slots in a set. `LINE` is the number in a cache line. Models use the smallest
+/// table in which all cases occur.
 #[cfg(not(all(test, sentinel_loom)))]
 const SLOTS: usize = 8;
 #[cfg(not(all(test, sentinel_loom)))]
@@ -77,13 +78,13 @@ const SLOTS: usize = 1;
 #[cfg(all(test, sentinel_loom))]
 const LINE: usize = 1;
 
-/// Cache lines of a set.
+/// The number of cache lines in a set.
 const LINES: usize = SLOTS / LINE;
 
-/// How full the first set of a key gets before the second one is considered.
+/// The number of slots in use in a key's first set from which on the second set is considered.
 const EARLY: usize = (3 * SLOTS).div_ceil(4);
 
-/// Most locks for new keys. They are held for some hundred nanoseconds each.
+/// The maximum number of locks for new keys. Each lock is held only for some hundred nanoseconds.
 const MOST_LOCKS: usize = 64;
 
 /// See the [module](self).
@@ -92,7 +93,7 @@ pub(super) struct KeyTable {
     sets: Box<[Set]>,
     /// The word that all keys without a slot share. It never gets an owner.
     overflow: KeySlot,
-    /// How many calls were judged on the overflow word.
+    /// The number of calls that were judged by the overflow word.
     overflows: AtomicU64,
     locks: Box<[Lock<()>]>,
 }
@@ -105,24 +106,24 @@ struct Set([KeySlot; SLOTS]);
 /// A set's offer for a new key.
 #[derive(Clone, Copy, Debug, Default)]
 struct SetRoom {
-    /// Slots that have an owner.
+    /// The number of slots that have an owner.
     owned: usize,
-    /// Slots whose owner is not at rest.
+    /// The number of slots whose owner is not at rest.
     busy: usize,
-    /// The slot that can be spared best: its worth to the new key, its number and its word.
+    /// The best slot for the new key: its worth, its number and its word.
     best: Option<((bool, bool, u64), u32, u64)>,
 }
 
-/// Whose word a call has changed.
+/// The place of the word that a call has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WordPlace {
     /// The word of the key, in this slot.
     Slot(u32),
-    /// The slot that all keys without one of their own share.
+    /// The overflow word, which all keys without a slot share.
     Overflow,
 }
 
-/// A word that was changed.
+/// The change of a word by a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WordChange {
     pub(super) place: WordPlace,
@@ -133,7 +134,7 @@ pub(super) struct WordChange {
 // === impl KeyTable ===
 
 impl KeyTable {
-    /// A table in which `keys` keys that are not at rest have a place.
+    /// Creates a table with places for `keys` keys that are not at rest.
     pub(super) fn new(keys: u32) -> Self {
         Self::of_sets((keys as usize * 2).div_ceil(SLOTS).max(1))
     }
@@ -170,8 +171,8 @@ impl KeyTable {
         }
     }
 
-    /// As [`take`](Self::take), but compiled once for all judges. A call that is judged on the
-    /// overflow word is added to the count of such calls only if `is_counted`.
+    /// Like [`take`](Self::take), but compiled once for all judges. If the call is judged by the
+    /// overflow word, it is counted as an overflow only if `is_counted`.
     pub(super) fn change_word(
         &self,
         tag: u64,
@@ -182,8 +183,8 @@ impl KeyTable {
             .unwrap_or_else(|| self.take_unknown(tag, judge, is_counted))
     }
 
-    /// Changes the word that a call of the key `tag` has found at `place`, unless
-    /// that has changed hands since or `change` gives none. Returns the new word.
+    /// Changes the word that a call of the key `tag` has found at `place`. Returns the new word;
+    /// `None` if the slot has changed hands since, or if `change` returns `None`.
     pub(super) fn change(
         &self,
         place: WordPlace,
@@ -198,8 +199,8 @@ impl KeyTable {
         changed.ok().map(|change| change.after)
     }
 
-    /// Changes the word of the key `tag`, if it has a slot, unless `change` gives none. Returns
-    /// whether it was changed.
+    /// Changes the word of the key `tag`, if it has a slot and `change` returns a word. Returns
+    /// whether the word was changed.
     pub(super) fn change_known(&self, tag: u64, change: &dyn Fn(u64) -> Option<u64>) -> bool {
         for set in self.sets_of(tag) {
             for slot in &self.sets[set].0 {
@@ -220,13 +221,14 @@ impl KeyTable {
         place: WordPlace,
         change: impl Fn(u64) -> Option<u64>,
     ) -> Option<u64> {
-        // Relaxed: the call has seen its tag there, and no thread stores one since.
+        // Relaxed: the call has seen the tag of its key in this slot, and no thread has stored
+        // another since.
         let tag = self.slot(place).tag.load(Ordering::Relaxed);
         let changed = self.update(place, tag, |word| change(word).ok_or(()))?;
         changed.ok().map(|change| change.after)
     }
 
-    /// The word by which a call of the key `tag` would be judged.
+    /// Returns the word that would judge a call of the key `tag`.
     pub(super) fn word(&self, tag: u64, judge: &dyn Judge) -> u64 {
         for set in self.sets_of(tag) {
             for slot in &self.sets[set].0 {
@@ -241,7 +243,7 @@ impl KeyTable {
         }
     }
 
-    /// How many calls were judged on the overflow word.
+    /// The number of calls that were judged by the overflow word.
     pub(super) fn overflows(&self) -> u64 {
         self.overflows.load(Ordering::Relaxed)
     }
@@ -259,7 +261,7 @@ impl KeyTable {
         false
     }
 
-    /// How many keys are not at rest. Looks at every slot.
+    /// Returns the number of keys that are not at rest. Reads every slot.
     pub(super) fn in_use(&self, judge: &dyn Judge) -> usize {
         let mut in_use = 0;
         for set in &self.sets {
@@ -287,7 +289,8 @@ impl KeyTable {
         size_of::<Self>() + size_of_val(&*self.sets) + size_of_val(&*self.locks)
     }
 
-    /// Inlined, with its callers, so that its result stays in registers.
+    /// Judges a call of a key that has a slot; `None` if it has none. Inlined, so that the result
+    /// stays in registers.
     #[inline(always)]
     fn take_known<J: Judge + ?Sized>(
         &self,
@@ -301,14 +304,16 @@ impl KeyTable {
         if let Some(outcome) = self.take_found(tag, judge, sets, near) {
             return Some(outcome);
         }
-        // The rest at once, so that one cache miss does not wait for another.
+        // Reads all remaining lines at the same time, so that one cache miss does not wait for
+        // another.
         let rest = (0..LINES).filter(|&line| line != home);
         let near = rest.fold(0, |found, line| found | first.find(tag, line));
         let far = (0..LINES).fold(0, |found, line| found | second.find(tag, line));
         self.take_found(tag, judge, sets, near | far << SLOTS)
     }
 
-    /// The call on the slots in `found`: bits for the first set, then for the second.
+    /// Tries the call on the slots in `found`, whose low bits stand for the first set and the next
+    /// bits for the second.
     #[inline(always)]
     fn take_found<J: Judge + ?Sized>(
         &self,
@@ -378,7 +383,7 @@ impl KeyTable {
     /// its word.
     fn room(&self, tag: u64, judge: &dyn Judge) -> Option<(u32, u64)> {
         let [first, second] = self.sets_of(tag).map(|set| {
-            // At most 2^27 slots.
+            // The cast is exact, because there are at most 2^27 slots.
             self.sets[set].room((set * SLOTS) as u32, tag, judge)
         });
         let is_new = first.owned < SLOTS || second.owned < SLOTS;
@@ -389,12 +394,14 @@ impl KeyTable {
         } else {
             (second, first)
         };
-        // Another call may be about to take the last slot of the better one.
+        // The better set may have no slot that can be given away, for example because another call
+        // is claiming its last one.
         let (_, index, word) = better.best.or(other.best)?;
         Some((index, word))
     }
 
-    /// The two sets in which a key may live: different ones, if there are two.
+    /// Returns the two sets in which a key may live. They are different if the table has more than
+    /// one set.
     #[inline]
     pub(super) fn sets_of(&self, tag: u64) -> [usize; 2] {
         let sets = self.sets.len();
@@ -409,8 +416,8 @@ impl KeyTable {
         index as usize / LINE == home / LINE
     }
 
-    /// Changes the word at `place` by `change`, or gives `None` if it is not that of the
-    /// key `tag`.
+    /// Changes the word at `place` with `change`. Returns `None` if it is not the word of the key
+    /// `tag`.
     #[inline(always)]
     fn update<E>(
         &self,
@@ -435,18 +442,19 @@ impl KeyTable {
     }
 }
 
-/// The overflow `word`, or a fresh one while it is 0, as no call has been judged on it yet.
+/// Returns the overflow `word`, or a fresh word if it is 0 because no call has been judged by it
+/// yet.
 fn of_all(word: u64, judge: &dyn Judge) -> u64 {
     if word == 0 { judge.fresh(word) } else { word }
 }
 
-/// The slot of its first set that a key would like best.
+/// Returns the index of the slot in its first set that a key prefers.
 const fn favourite(tag: u64) -> usize {
-    // The high bits of this half choose the set.
+    // Uses the low bits of the high half, because the high bits of this half choose the set.
     (tag >> 32) as usize % SLOTS
 }
 
-/// A number below `size` from 32 random bits, without a division.
+/// Maps 32 random bits to a number below `size`, without a division.
 #[inline]
 const fn scale(bits: u64, size: usize) -> usize {
     ((bits * size as u64) >> 32) as usize
@@ -459,25 +467,26 @@ impl Set {
         Self(std::array::from_fn(|_| KeySlot::new()))
     }
 
-    /// The slots of one cache line whose tag is `tag`, as bits. Without a branch for
-    /// each slot, which no processor could predict.
+    /// Returns the slots of one cache line whose tag is `tag`, as bits. It has no branch for each
+    /// slot, which processors could not predict.
     #[inline]
     fn find(&self, tag: u64, line: usize) -> u32 {
         let base = line * LINE;
         let mut found = 0;
         for (index, slot) in self.0[base..base + LINE].iter().enumerate() {
-            // Relaxed: `update` looks again when it has read the word.
+            // Relaxed: `update` reads the tag again after it has read the word.
             let is_own = slot.tag.load(Ordering::Relaxed) == tag;
             found |= u32::from(is_own) << index;
         }
         found << base
     }
 
-    /// The room for the key `tag` in a set whose first slot is number `base`.
+    /// Returns the room for the key `tag` in this set, whose first slot has the number `base`.
     fn room(&self, base: u32, tag: u64, judge: &dyn Judge) -> SetRoom {
         let mut room = SetRoom::default();
         for nth in 0..SLOTS {
-            // Begins with the key's favourite slot, and so with all of its cache line.
+            // Begins with the key's favourite slot, so the first `LINE` slots are those of its
+            // cache line.
             let index = favourite(tag) ^ nth;
             let slot = &self.0[index];
             let spare = slot.spare(judge);
@@ -486,7 +495,8 @@ impl Set {
                 room.busy += 1;
                 continue;
             };
-            // One without an owner, else one at home, else the one that rests for longest.
+            // Prefers a slot without an owner, then a slot at home, then the slot that has rested
+            // longest.
             let worth = (rest == u64::MAX, nth < LINE, rest);
             if room.best.is_none_or(|(best, ..)| best < worth) {
                 room.best = Some((worth, base + index as u32, word));

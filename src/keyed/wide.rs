@@ -1,4 +1,4 @@
-//! A sliding window of two buckets for limits that are too large for counts of 20 bits.
+//! A sliding window of two buckets, for limits that are too large for counts of 20 bits.
 //!
 //! ```text
 //! bit 63        32  31        30           0
@@ -10,28 +10,28 @@
 //! the counts of `n − 1` and `n` and its own tokens are at most the limit.
 //!
 //! Two words cannot be changed by one compare-and-swap. So a call in `n` first *closes* the bucket
-//! `n − 1`, which counts no call from then on, and then takes its tokens in `n`:
+//! `n − 1`, so that no more calls count there, and then takes its tokens in `n`:
 //!
 //! ```text
 //! close   word of n − 1 → [ n − 1, closed, count ]      the count can only shrink from now on
 //! take    word of n     → [ n, open, count + weight ]   if both counts and the weight fit
 //! ```
 //!
-//! A thread with an earlier reading of the clock finds its bucket closed, or the word of a later
-//! bucket in its place, and starts again in the newest bucket. If the second step succeeds, no call
-//! has counted in `n − 1` since the first one, and none in `n` since its count was read. So no
-//! window of two aligned buckets ever holds more than the limit.
+//! A thread with an earlier clock reading finds its bucket closed, or the word of a later bucket in
+//! its slot, and starts again in the newest bucket. If the second step succeeds, no call has
+//! counted in `n − 1` since the first step, and none in `n` since its count was read. So no window
+//! of two aligned buckets ever holds more than the limit.
 //!
 //! # Accuracy
 //!
-//! As for a [window](super::window) of one word. Numbers do not come round: they are counted from
-//! the creation of the table and last for 68 years, because these windows are at least a second
-//! long.
+//! Counts are exact, as for a [window](super::window) of one word. Bucket numbers do not wrap
+//! around: they are counted from the creation of the table and last for 68 years, because these
+//! windows are at least a second long.
 //!
 //! # Source
 //!
-//! The leap array of Sentinel with two buckets; a bucket is closed as a segment of a concurrent
-//! queue is, before its successor is used.
+//! The leap array of Alibaba Sentinel with two buckets. A bucket is closed before its successor is
+//! used, like a segment of a concurrent queue.
 
 use std::time::Duration;
 
@@ -44,10 +44,11 @@ use crate::stat::{MAX_TOKENS, Refusal};
 const COUNT_BITS: u32 = 31;
 const CLOSED: u64 = 1 << COUNT_BITS;
 
-/// The answer of a bucket that counts no call any more.
+/// A value in place of a wait, which means that the bucket no longer counts calls.
 const LATE: u64 = u64::MAX;
 
-/// The shortest interval of a wide window: numbers of shorter buckets would end too soon.
+/// The shortest interval of a wide window: with shorter buckets, the bucket numbers would run out
+/// too soon.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 /// The second table of keys with wide windows.
@@ -56,7 +57,7 @@ pub(super) struct WideWindows {
     odd: KeyTable,
 }
 
-/// A word, apart.
+/// The fields of a word, unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BucketWord {
     number: u32,
@@ -72,7 +73,7 @@ struct InBucket<'a> {
     change: &'a dyn Fn(BucketWord) -> Result<BucketWord, u64>,
 }
 
-/// What a key has spent in the newest window.
+/// The tokens that a key has spent in the newest window, by bucket.
 #[derive(Clone, Copy, Debug)]
 struct WideCounts {
     /// The number of the newest bucket.
@@ -81,18 +82,18 @@ struct WideCounts {
     newest: u32,
 }
 
-/// The place of a reading of the clock among the buckets.
+/// The position of a clock reading in the buckets.
 #[derive(Clone, Copy, Debug)]
 struct BucketTime {
     /// The number of the bucket.
     number: u32,
     bucket_ns: u64,
-    /// How much of the bucket is over.
+    /// The time since the start of the bucket.
     into_ns: u64,
 }
 
-/// The largest limit of a window of this interval: two counts share one word if it is shorter than
-/// a second.
+/// Returns the largest limit of a window of this interval. If it is shorter than a second, two
+/// counts share one word.
 pub(crate) fn most_in_window(interval: Duration) -> u32 {
     if interval < SHORTEST {
         MOST_IN_WINDOW
@@ -104,8 +105,8 @@ pub(crate) fn most_in_window(interval: Duration) -> u32 {
 // === impl HotKeys ===
 
 impl HotKeys {
-    /// Gives these keys, whose calls are counted in windows, limits of up to 2³¹ − 1, and a second
-    /// table for at least `max_keys` keys.
+    /// Allows limits of up to 2³¹ − 1 for these keys, which must be counted in windows, and adds a
+    /// second table for at least `max_keys` keys.
     pub(crate) fn with_wide_windows(self, max_keys: u32) -> Self {
         self.with_odd_buckets(KeyTable::new(max_keys))
     }
@@ -117,7 +118,7 @@ impl HotKeys {
 
     /// Takes `weight` tokens of `key`.
     ///
-    /// Not inlined, so that the other kinds of counting are not slowed down.
+    /// Not inlined, to keep the code of the faster kinds of counting small.
     #[inline(never)]
     pub(super) fn take_in_wide_window(
         &self,
@@ -156,8 +157,8 @@ impl HotKeys {
         }
     }
 
-    /// Charges `units` to `key`, whatever its window holds. Returns how many of them were charged,
-    /// and how many of these exceed the limit.
+    /// Charges `units` to `key`, even beyond the limit. Returns how many units were charged, and
+    /// how many of them exceed the limit.
     pub(super) fn charge_wide_window(
         &self,
         now: Tick,
@@ -218,7 +219,7 @@ impl HotKeys {
         u32::try_from(u64::from(limit).saturating_sub(sum)).unwrap_or(limit)
     }
 
-    /// Gives the `weight` tokens of a call back, if their bucket still has a word.
+    /// Refunds the `weight` tokens of a call, if their bucket still has a word.
     pub(super) fn refund_wide_window(&self, taken: &KeyTokens, weight: u32) {
         let Some(place) = taken.place() else { return };
         let number = BucketWord::of(taken.after()).number;
@@ -238,12 +239,13 @@ impl HotKeys {
                 (bucket.count > 0).then(|| bucket.counting(0).word())
             })
         };
-        // Both, whatever the first one held.
+        // Without a short circuit, so that both buckets are reset.
         reset(0) | reset(1)
     }
 
-    /// Returns how many keys have a word in the window of `now`. Every call in its second bucket
-    /// has left a closed word of the first one, so the words of that one are all of them.
+    /// Returns how many keys have a word in the window of `now`. A call in the second bucket of the
+    /// window closes the key's word in the first bucket. So every key of the window has a word in
+    /// the first bucket, and only these words are counted.
     pub(super) fn keys_in_wide_windows(&self, now: Tick) -> usize {
         let number = self.bucket_time(now).number - 1;
         let change = &|bucket| Ok(bucket);
@@ -251,8 +253,8 @@ impl HotKeys {
         self.table_of_bucket(number).in_use(&judge)
     }
 
-    /// Reads what `key` has spent at `time`, or at the time of a faster clock. The two words are
-    /// not read at one moment.
+    /// Reads what `key` has spent in the window at `time`, or in a later window if a thread with a
+    /// later clock reading has opened one. The two words are not read at the same moment.
     fn wide_counts(&self, key: Digest, time: BucketTime) -> WideCounts {
         let words = [time.number - 1, time.number].map(|number| {
             let change = &|bucket| Ok(bucket);
@@ -262,7 +264,7 @@ impl HotKeys {
         });
         let mut number = time.number;
         for word in words {
-            // A bucket was closed by a call in the next one.
+            // A closed bucket shows that a call in the next bucket has come.
             number = number.max(word.number + u32::from(word.is_closed));
         }
         let count_in = |number| {
@@ -309,7 +311,7 @@ impl HotKeys {
     fn bucket_time(&self, now: Tick) -> BucketTime {
         let bucket_ns = nanos(self.interval) / 2;
         let now_ns = now.as_nanos().max(self.origin.as_nanos());
-        // From 2 on, so that the bucket before has a number above 0, that of the word of no key.
+        // Numbers start at 2: the previous bucket is then at least 1, and 0 is the word of no key.
         let number = now_ns / bucket_ns - self.origin.as_nanos() / bucket_ns + 2;
         BucketTime {
             number: u32::try_from(number).unwrap_or(u32::MAX - 1),
@@ -322,12 +324,12 @@ impl HotKeys {
 // === impl WideWindows ===
 
 impl WideWindows {
-    /// Returns whether another key than `digest` owns a slot.
+    /// Returns whether a key other than `digest` owns a slot.
     pub(super) fn knows_others_than(&self, digest: Digest) -> bool {
         self.odd.has_owner_but(digest.0)
     }
 
-    /// The number of calls that were counted on the word that keys without a slot share.
+    /// The number of calls that were judged by the word that keys without a slot share.
     pub(super) fn overflows(&self) -> u64 {
         self.odd.overflows()
     }
@@ -383,7 +385,7 @@ impl WideCounts {
         if self.sum() + weight <= limit {
             return 0;
         }
-        // In the next bucket the newest one still counts; in the one after that it does not.
+        // The newest count still counts in the next bucket, but not in the bucket after that.
         let buckets = if u64::from(self.newest) + weight <= limit {
             1
         } else {

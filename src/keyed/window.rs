@@ -6,32 +6,32 @@
 //! ```
 //!
 //! The word holds the number of the newest bucket in which the key took tokens, and the tokens
-//! taken in that bucket and in the one before. A call passes if the sum of both buckets of its
-//! window and its own tokens is at most the limit. All of it is one word, so no window of two
+//! taken in that bucket and in the previous one. A call passes if the counts of both buckets of its
+//! window plus its tokens are at most the limit. Everything is in one word, so no window of two
 //! aligned buckets ever holds more. A bucket that is older than the window is recognized by its
 //! number and ignored; it is never cleared.
 //!
 //! Numbers are compared modulo 2²⁴. A word that is ahead by at most the [slack](WindowCall::slack)
-//! belongs to a faster clock, and the call counts in the newest bucket. A word that is ahead by
-//! more is old, from before the last wrap.
+//! was written with a later clock reading, and the call counts in its newest bucket. A word that is
+//! ahead by more is old, from before the last wrap.
 //!
 //! # Accuracy
 //!
 //! Counts are exact for keys whose calls are less than 2²⁴ buckets apart: 97 days for a window of a
-//! second, two hours for one of a millisecond. A key that stays away for a multiple of that, give
-//! or take the slack, finds its old count again, if no other key has taken its slot since. It may
-//! be refused because of that count, and keeps the slot for one more window, but never gets more
-//! than its limit. A thread that sleeps for as long within one call can have the same effect on
+//! second, two hours for one of a millisecond. A key that returns after a multiple of this time,
+//! within the slack, finds its old count again, if no other key has taken its slot. It may be
+//! refused because of this count, and it keeps the slot for one more window, but it never gets more
+//! than its limit. A thread that sleeps for this time within one call can have the same effect on
 //! another key.
 //!
-//! A call whose time is behind by more than the slack takes the window for an old one and opens it
-//! anew, or evicts another key whose window looks old: then tokens of up to one whole limit may
-//! pass again. A step of the clock does not cause that: the time of an engine steps back by at most
-//! two seconds.
+//! A call that is late by more than the slack mistakes the current window of its key for an old one
+//! and resets it, or evicts another key whose window looks old. Then tokens of up to one whole
+//! limit may pass again. A step of the clock does not cause this, because the time of an engine
+//! steps back by at most two seconds.
 //!
 //! # Source
 //!
-//! The leap array of Sentinel with two buckets, cut down to one counter.
+//! The leap array of Alibaba Sentinel with two buckets, reduced to one counter.
 
 use std::time::Duration;
 
@@ -52,21 +52,21 @@ const LEAST_SLACK: u64 = 1 << 10;
 /// of its [clock](crate::clock) and by a step of a node, which is at most a second.
 const SLACK: Duration = Duration::from_secs(4);
 
-/// A call that is judged by the counts of its key.
+/// The judge of a call by the counts of its key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowCall {
     now_ns: u64,
     bucket_ns: u64,
     /// The number of the bucket of `now_ns`.
     number: u32,
-    /// By how many buckets a word may be ahead of the call.
+    /// The number of buckets by which a word may be ahead of the call.
     slack: u32,
     limit: u32,
     weight: u32,
 }
 
-/// A charge for what a call has cost. It is never refused, so a window can hold more than the
-/// limit.
+/// The judge of a charge for the cost of a call. A charge is never refused, so a window can hold
+/// more than the limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowCharge(pub(super) WindowCall);
 
@@ -74,7 +74,7 @@ pub(super) struct WindowCharge(pub(super) WindowCall);
 #[derive(Clone, Copy, Debug)]
 struct WindowCounts {
     number: u32,
-    /// The tokens taken in the bucket before.
+    /// The tokens taken in the bucket before `number`.
     before: u32,
     /// The tokens taken in the bucket `number`.
     newest: u32,
@@ -90,26 +90,28 @@ impl WindowCall {
             slack,
             now_ns,
             bucket_ns,
-            // Numbers begin at 1, so that 0, the word of no key, is not written again.
+            // Numbers begin at 1, so that no key's first word is 0, the word of no key.
             number: (now_ns / bucket_ns + 1) as u32 & NUMBERS,
             limit,
             weight,
         }
     }
 
-    /// By how many buckets a call may be late, in windows of an `interval`.
+    /// Returns the number of buckets by which a call may be late, in windows of this `interval`.
     pub(super) fn slack(interval: Duration) -> u32 {
         let buckets = (nanos(SLACK) / bucket_ns(interval)).max(LEAST_SLACK);
-        // Far less than the range of numbers, because no bucket is shorter than half a millisecond.
+        // The minimum hardly ever applies: no bucket is shorter than half a millisecond, so the
+        // slack is far below the range of numbers.
         (buckets as u32).min(NUMBERS / 4)
     }
 
-    /// How many buckets the word is ahead of the call.
+    /// Returns the number of buckets by which the word is ahead of the call.
     const fn ahead(self, word: u64) -> u32 {
         WindowCounts::of(word).number.wrapping_sub(self.number) & NUMBERS
     }
 
-    /// The counts by which the call is judged: those at its own time, or at that of a faster clock.
+    /// Returns the counts that judge the call: those at its time or, if the word is ahead within
+    /// the slack, those of the word.
     const fn counts(self, word: u64) -> WindowCounts {
         let found = WindowCounts::of(word);
         let before = match self.ahead(word) {
@@ -142,7 +144,7 @@ impl Judge for WindowCall {
             counts.newest += self.weight;
             return Ok(counts.word());
         }
-        // In the next bucket the newest count still counts; in the one after that it does not.
+        // The newest count still counts in the next bucket, but not in the bucket after that.
         let is_next = counts.newest + self.weight <= self.limit;
         let ahead = counts.number.wrapping_sub(self.number) & NUMBERS;
         let buckets = u64::from(ahead) + if is_next { 1 } else { 2 };
@@ -151,7 +153,8 @@ impl Judge for WindowCall {
     }
 
     fn rest(&self, word: u64) -> Option<u64> {
-        // A word at rest is neither of a faster clock, nor of this bucket, nor of the one before.
+        // A word at rest is neither ahead within the slack, nor of this bucket, nor of the previous
+        // one.
         let ahead = self.ahead(word);
         (self.slack < ahead && ahead < NUMBERS).then(|| u64::from(NUMBERS - ahead))
     }
@@ -182,7 +185,7 @@ impl WindowCharge {
 impl Judge for WindowCharge {
     fn take(&self, word: u64) -> Result<u64, Option<u64>> {
         let mut counts = self.0.counts(word);
-        // One less if the other bucket is full, so that no word is `CLAIMED`.
+        // The maximum is one less if the other bucket is full, so that no word is `CLAIMED`.
         let most = if counts.before == MOST {
             MOST - 1
         } else {
@@ -217,7 +220,7 @@ pub(super) fn refund(word: u64, after: u64, weight: u32) -> Option<u64> {
     Some(counts.word())
 }
 
-/// Returns the word without any tokens spent in its window; `None` if it has none already.
+/// Returns the word with both counts 0; `None` if they are already 0.
 pub(super) fn reset(word: u64) -> Option<u64> {
     let counts = WindowCounts::of(word);
     let empty = WindowCounts {

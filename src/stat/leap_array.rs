@@ -252,7 +252,7 @@ pub(crate) struct Grid {
     pub(crate) bucket_ns: u64,
     /// How many buckets, counted back from the newest, must stay readable.
     pub(crate) buckets: u32,
-    /// How many buckets ahead tokens may be held.
+    /// The number of buckets ahead for which tokens can be held.
     pub(crate) ahead: u32,
 }
 
@@ -560,7 +560,7 @@ impl LeapArray {
         })
     }
 
-    /// How many buckets ahead tokens may be held.
+    /// The number of buckets ahead for which tokens can be held.
     pub(super) const fn ahead(&self) -> u64 {
         self.loan_mask as u64 + 1
     }

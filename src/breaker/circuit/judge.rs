@@ -1,4 +1,4 @@
-//! How one circuit breaker judges calls, learns their ends, and opens.
+//! How one circuit breaker judges calls, counts their ends, opens and closes.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::clock::{Tick, nanos};
 
 impl Longest {
     fn of(spec: &BreakerSpec) -> Self {
-        // Even the first pushback can be as long as the longest open time.
+        // A pushback can be as long as the longest open time, even before a probe has failed.
         let lease = match spec.is_pushback() {
             true => spec.lease().max(spec.longest_open()),
             false => spec.lease(),
@@ -34,7 +34,7 @@ impl Longest {
         }
     }
 
-    /// How far ahead the moment of `word` can be, in ns.
+    /// The maximum time by which the moment of `word` can be ahead, in ns.
     fn of_word(&self, word: StateWord) -> u64 {
         let lease = self.lease.load(Ordering::Relaxed);
         if word.kind() != StateKind::OpenUntil {
@@ -101,8 +101,9 @@ impl Breaker {
         }
     }
 
-    /// The first word and moment of a new breaker that is open as long as this one. If this one is
-    /// half-open, the new one can be probed at once, because the running probes report to this one.
+    /// Returns the first word and moment of a new breaker that is open as long as this breaker. If
+    /// this breaker is half-open, the new one can be probed at once, because the running probes
+    /// report to this breaker.
     fn opened_alike(&self, epoch: u32) -> (StateWord, Moment) {
         loop {
             let word = self.word();
@@ -116,9 +117,9 @@ impl Breaker {
                 return (first, moment.with_version(first.version()));
             }
             if self.word() == word {
-                // The moment of this open breaker is not written yet. With a version that matches
-                // no word, the first call that asks the new breaker writes a moment, as it would
-                // have done here.
+                // The moment of this open breaker is not written yet. The returned moment has a
+                // version that matches no word, so the first call that asks the new breaker writes
+                // a moment, as it would do in this breaker.
                 return (first, Moment(0).with_version(!first.version()));
             }
         }
@@ -129,13 +130,13 @@ impl Breaker {
         Arc::ptr_eq(&self.circuit, &old.circuit)
     }
 
-    /// Sets the name of the rule in force. `None` means that the circuit has no rule any more, and
-    /// only calls and views of older rules refer to it.
+    /// Sets the name of the rule in force. `None` means that the circuit has no rule any more: only
+    /// calls and views of older rules refer to it.
     pub(in crate::breaker) fn rename(&self, name: Option<StdArc<str>>) {
         *self.circuit.name.lock() = name;
     }
 
-    /// The name of the rule in force, which can be a later rule than this breaker's.
+    /// The name of the rule in force, which can be newer than the rule of this breaker.
     pub(in crate::breaker) fn name(&self) -> Option<StdArc<str>> {
         self.circuit.name.lock().clone()
     }
@@ -154,7 +155,8 @@ impl Breaker {
         &self.circuit.history
     }
 
-    /// The bad calls that the breaker counts at `now`, or with which it has opened.
+    /// The number of bad calls that the breaker counts at `now` or, if it is not closed, with which
+    /// it has opened.
     pub(in crate::breaker) fn bad_calls(&self, now: Tick) -> u64 {
         let word = self.word();
         match word.kind() {
@@ -163,8 +165,8 @@ impl Breaker {
         }
     }
 
-    /// The longest time that the breaker is open before it can be probed, by all rules that it has
-    /// had.
+    /// The longest time that the breaker is open before it can be probed, over all rules that its
+    /// circuit has had.
     pub(in crate::breaker) fn longest_open(&self) -> Duration {
         Duration::from_nanos(self.circuit.longest.open.load(Ordering::Relaxed))
     }
@@ -175,15 +177,16 @@ impl Breaker {
         StateWord(self.circuit.word.load(Ordering::Acquire))
     }
 
-    /// Returns whether the breaker is closed for a call that has read `epoch` already, and does not
-    /// need to be [renewed](Self::renew).
+    /// Returns whether the breaker is closed and does not need to be [renewed](Self::renew). The
+    /// caller must have read `epoch` before.
     #[inline]
     pub(in crate::breaker) fn is_closed_for(&self, epoch: u32) -> bool {
         let word = self.word();
         word.kind() == StateKind::Closed && epoch.wrapping_sub(word.since()) < OLD
     }
 
-    /// The answer to a call that comes at `now`. Changes nothing.
+    /// Returns the answer to a call that comes at `now`, and the state on which it is based.
+    /// Changes no state.
     pub(in crate::breaker) fn ask(&self, now: Tick) -> (StateWord, CircuitAnswer) {
         loop {
             let word = self.word();
@@ -203,8 +206,8 @@ impl Breaker {
             let longest = || self.circuit.longest.of_word(word);
             let early = planted(Bug::LongestBeforeMoment).then(longest);
             if let Some(moment) = self.moment_of(word, until) {
-                // Read after the moment (acquire), so that it covers the rule that wrote the
-                // moment.
+                // Read after the moment (acquire), so that it includes the times of the rule that
+                // wrote the moment.
                 let longest_ns = early.unwrap_or_else(longest);
                 let answer = match moment.ahead_of(now, longest_ns) {
                     None => CircuitAnswer::Probe,
@@ -234,7 +237,7 @@ impl Breaker {
         if end.is_bad {
             self.circuit.history.note_bad(end.now);
         }
-        // A breaker of a replaced rule still counts, for the new rule, but no longer decides.
+        // A breaker of a replaced rule still counts, for the new rule, but no longer opens.
         let in_force = self.circuit.revision.load(Ordering::Relaxed);
         if !self.spec.is_met(sum) || in_force != self.revision {
             return;
@@ -249,7 +252,7 @@ impl Breaker {
         while !self.swap(word, next) && !planted(Bug::TellWithoutWinning) {
             match self.renewed(word, end.epoch) {
                 Some(renewed) => word = renewed,
-                // A faster thread has opened it.
+                // A faster thread has opened the breaker.
                 None => return,
             }
         }
@@ -266,8 +269,8 @@ impl Breaker {
         (word.kind() == StateKind::Closed && !is_newer(word.since(), epoch)).then_some(word)
     }
 
-    /// The present form of `word`, if it was only renewed, and a call that was admitted at `epoch`
-    /// counts in it.
+    /// The current word, if `word` has only been renewed since, and a call that was admitted at
+    /// `epoch` counts in it.
     #[cold]
     fn renewed(&self, word: StateWord, epoch: u32) -> Option<StateWord> {
         let present = self.closed_for(epoch)?;
@@ -275,18 +278,18 @@ impl Breaker {
     }
 
     /// Moves the beginning of a closed generation to a later epoch if it is [`OLD`], so that its
-    /// distance from `epoch`, the newest one, stays small.
+    /// distance from `epoch`, the newest epoch, stays small.
     pub(in crate::breaker) fn renew(&self, word: StateWord, epoch: u32) {
         if epoch.wrapping_sub(word.since()) >= OLD {
             self.swap(word, word.renewed(epoch.wrapping_sub(RENEWED)));
         }
     }
 
-    /// Opens the breaker until `after` has passed at least, because the callee has asked at `now`
-    /// not to be called for that long.
+    /// Opens the breaker for at least `after`, because the callee has asked at `now` not to be
+    /// called for this time.
     ///
-    /// An answer to a call of an older generation tells as much about the callee as any other, so
-    /// epochs are ignored. A probe that still runs no longer decides.
+    /// Epochs are ignored: a response to a call of an older generation says as much about the
+    /// callee as any other response. A probe that still runs no longer decides.
     #[cold]
     pub(in crate::breaker) fn push_back(
         &self,
@@ -352,19 +355,20 @@ impl Breaker {
     ) {
         loop {
             let word = self.word();
-            // Also if the breaker is closed: the new generation begins without counts.
+            // A closed breaker is changed too, because the new generation begins without counts.
             let next = self.closed(word, draw());
             if self.swap(word, next) {
-                // Closing repeatedly is the only change that would write no moment. Without one, an
-                // old moment would match once versions wrap.
+                // Writes a moment, which a closed breaker does not need. Otherwise repeated closing
+                // would be the only change of versions without a moment, and an old moment would
+                // match once versions wrap.
                 self.publish(next, Tick::ZERO);
                 return self.tell(changes, word, next, None);
             }
         }
     }
 
-    /// Returns the closed form of `word`, in the generation that begins at `epoch`. First empties
-    /// the counts that have the stamp of the new version, from before versions wrapped.
+    /// Returns the closed form of `word`, in the generation that begins at `epoch`. Before that,
+    /// empties counts that have the stamp of the new version because versions have wrapped.
     pub(super) fn closed(&self, word: StateWord, epoch: u32) -> StateWord {
         let next = word.closed(epoch);
         let is_over = || self.word() != word;
@@ -381,8 +385,8 @@ impl Breaker {
             .is_ok()
     }
 
-    /// Returns the moment of `word`. Writes `otherwise` first if none has been written. `None` if
-    /// the state has changed.
+    /// Returns the moment of `word`. If none has been written yet, first writes `otherwise`.
+    /// Returns `None` if the state has changed.
     fn moment_of(&self, word: StateWord, otherwise: Tick) -> Option<Moment> {
         let load = || Moment(self.circuit.moment.load(Ordering::Acquire));
         let mut moment = load();
@@ -393,7 +397,7 @@ impl Breaker {
         (moment.version() == word.version()).then_some(moment)
     }
 
-    /// Adds a change that this call has made to `changes`, if users can see the difference.
+    /// Adds a change that this call has made to `changes`, if it changes the public state.
     pub(super) fn tell(
         &self,
         changes: &mut StateChanges,
@@ -412,13 +416,14 @@ impl Breaker {
         }
     }
 
-    /// Writes `time` as the moment of `word`, unless a moment at least as late is written or the
-    /// state has changed.
+    /// Writes `time` as the moment of `word`, unless a moment that is at least as late has been
+    /// written, or the state has changed.
     pub(super) fn publish(&self, word: StateWord, time: Tick) {
         let moment = Moment::new(time, word.version());
         let cell = &self.circuit.moment;
         loop {
-            // Acquire: if this moment is of a newer version, the state read below is too.
+            // Acquire: if this moment is of a newer version, the state that is read below is as
+            // well.
             let found = Moment(cell.load(Ordering::Acquire));
             let is_written = found.version() == word.version()
                 && (!found.is_before(moment) || planted(Bug::FirstMomentStands));

@@ -1,14 +1,14 @@
-//! One breaker: a word that holds its state, the time that goes with it, and its counts.
+//! One breaker: a word with its state, the time at which this state ends, and its counts.
 //!
 //! Every change of state is one compare-and-swap of the word, and the thread that wins it reports
-//! it. The time at which an open breaker may be probed, or at which a half-open one stops waiting
-//! for its probes, is written after the change and stamped with the version that it belongs to. A
-//! thread that needs the time before it is written writes one from its own clock. So no thread
-//! waits for a slow writer, and a time that is written late is not taken for that of another
-//! version. Of two times of one version the later one stands, as a reader may have read its clock
-//! long ago.
+//! it. The time at which an open breaker may be probed, or at which a half-open breaker stops
+//! waiting for its probes, is its *moment*. It is written after the change, and stamped with the
+//! version of the state. A thread that needs the moment before it is written writes one from its
+//! own clock reading. So no thread waits for a slow writer, and a moment that is written late is
+//! not mistaken for that of another version. The later of two moments of a version wins, because a
+//! thread may have read its clock long ago.
 //!
-//! The epoch of a call decides whether it belongs to the present generation, see
+//! The epoch of a call decides whether it belongs to the current generation; see
 //! [`breaker`](super).
 
 mod judge;
@@ -24,20 +24,20 @@ use crate::base::small_vec::SmallVec;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Lock};
 use crate::clock::Tick;
 
-/// The age, in epochs, at which a closed generation gets a later beginning, so that its
-/// distance from the present stays small.
+/// The age, in epochs, at which a closed generation gets a later beginning, so that its distance
+/// from the newest epoch stays small.
 const OLD: u32 = 1 << 30;
-/// The age, in epochs, of that later beginning: calls that still run were admitted after it.
+/// The age, in epochs, of the later beginning. Calls that still run are assumed to be younger.
 const RENEWED: u32 = OLD / 2;
 
 /// A rule's view of its circuit.
 #[derive(Clone, Debug)]
 pub(super) struct Breaker {
     spec: BreakerSpec,
-    /// The place of this breaker among those that are asked together.
+    /// The index of this breaker in its set.
     pub(super) index: usize,
     circuit: Arc<Circuit>,
-    /// The number of this rule among all that the circuit has had, from 0 on.
+    /// The number of this rule among all rules that the circuit has had, from 0 on.
     revision: u32,
 }
 
@@ -46,8 +46,8 @@ pub(super) struct Breaker {
 struct Circuit {
     word: AtomicU64,
     moment: AtomicU64,
-    /// The epoch at which a half-open period began: the last period in which the places of probes
-    /// were given on to other calls.
+    /// The epoch at which the last half-open period began in which places of probes were given to
+    /// other calls.
     period: AtomicU32,
     counts: OutcomeCounts,
     history: History,
@@ -58,14 +58,14 @@ struct Circuit {
     name: Lock<Option<StdArc<str>>>,
 }
 
-/// The longest times of all rules that the circuit has had: a call that has waited may still ask by
-/// an older rule.
+/// The longest times of all rules that the circuit has had, because a call that has waited may
+/// still use an older rule.
 ///
 /// Relaxed: the times of a rule are raised before any moment of that rule is written (release).
 #[derive(Debug)]
 struct Longest {
-    /// The longest time that a probe holds its place, in ns. Not less than the time for which a
-    /// breaker is open at first.
+    /// The longest time that a probe holds its place, in ns. It is at least the initial open time
+    /// of a breaker.
     lease: AtomicU64,
     /// The longest time that a breaker is open before it may be probed, in ns.
     open: AtomicU64,
@@ -77,20 +77,20 @@ pub(super) enum CircuitAnswer {
     Pass,
     /// The call may pass as a probe.
     Probe,
-    /// The call may come back at this time; `None` if that depends on an operator.
+    /// The call is refused until this time; `None` if the end depends on an operator.
     Refuse(Option<Tick>),
 }
 
-/// One call, as a breaker sees it when it ends.
+/// The end of a call, as reported to a breaker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) now: Tick,
-    /// The epoch at which it was admitted.
+    /// The epoch at which the call was admitted.
     pub(super) epoch: u32,
     pub(super) is_bad: bool,
 }
 
-/// The changes to report: hardly any resource has more breakers.
+/// The changes to report. Four are stored inline, because hardly any resource has more breakers.
 pub(super) type StateChanges = SmallVec<Change, 4>;
 
 #[cfg(all(test, not(sentinel_loom)))]
@@ -110,7 +110,7 @@ mod tests {
             breaker.publish(open, at(time));
             assert_eq!(breaker.ask(at(0)), refused(stands));
         }
-        // A time that is written late, for a version that is over, is not its time.
+        // A time that is written late, for a version that is over, does not change the moment.
         let next = open.opened(StateKind::OpenUntil);
         assert!(breaker.swap(open, next));
         breaker.publish(next, at(500));
@@ -124,7 +124,7 @@ mod tests {
     fn the_successor_of_an_open_breaker_without_a_written_time_is_open() {
         let old = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
         let closed = old.word();
-        // The thread that has opened it sleeps before it writes until when.
+        // The thread that has opened the breaker sleeps before it writes the moment.
         assert!(old.swap(closed, closed.opened(StateKind::OpenUntil)));
         let otherwise = BreakerSpec {
             interval: ms(5_000),

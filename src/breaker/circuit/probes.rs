@@ -1,9 +1,9 @@
-//! The probes of one breaker: which calls become probes, and how they end.
+//! The probes of one breaker: which calls become probes, and how their ends decide.
 //!
 //! While a breaker is half-open, the epoch in its state is that of the oldest probe that holds a
-//! place. An older probe of the same period has lost its place, but still decides. So the start of
-//! the period is kept as well, in a separate word. That word is written before places are given on
-//! for the first time in a period, and does not change until the next period does the same.
+//! place. An older probe of the same period has lost its place, but its end still decides. So the
+//! start of the period is kept in a separate word. This word is written before places are given on
+//! for the first time in a period, and does not change until places are given on in a later period.
 
 use super::{Breaker, End, StateChanges};
 use crate::base::sync::{Bug, Ordering, planted};
@@ -18,8 +18,8 @@ impl Breaker {
         word.is_half_open() && word.running() < self.spec.probes
     }
 
-    /// Takes the probe at `now` that [`ask`](Self::ask) has promised for `word`, with `epoch`,
-    /// which was drawn before that. Returns false if the state has changed.
+    /// Takes a probe at `now`, after [`ask`](Self::ask) has answered for `word` that the call may
+    /// probe. `epoch` was drawn before that answer. Returns false if the state has changed.
     pub(in crate::breaker) fn probe(
         &self,
         word: StateWord,
@@ -30,7 +30,7 @@ impl Breaker {
         let next = if self.has_place(word) {
             word.joined()
         } else if word.is_half_open() {
-            // The present probes have not ended in time: they lose their places now, but their ends
+            // The current probes have not ended in time. They lose their places now, but their ends
             // still count.
             if !self.note_period(word) {
                 return false;
@@ -56,16 +56,16 @@ impl Breaker {
     /// Writes the epoch at which the period of `word` began, before its places are given on for the
     /// first time. Returns false if the state has changed.
     ///
-    /// A late thread never replaces a newer period: it finds that the state has changed, or that
-    /// the word was written since it read it. If it writes its period after that has ended, the
-    /// next period that is written replaces it.
+    /// A late thread never replaces a newer period: it finds that the state has changed, or its
+    /// swap fails because the word was written since. If it writes its period after the end of this
+    /// period, the next period that is written replaces it.
     fn note_period(&self, word: StateWord) -> bool {
         let (cell, start) = (&self.circuit.period, word.since());
         if word.kind() == StateKind::Outlived || planted(Bug::PeriodAfterPlaces) {
             return true;
         }
         loop {
-            // Acquire: if this word is of a newer period, the state read below is too.
+            // Acquire: if this word is of a newer period, the state that is read below is as well.
             let found = cell.load(Ordering::Acquire);
             if self.word() != word {
                 return false;
@@ -91,7 +91,7 @@ impl Breaker {
             if !has_place {
                 return;
             }
-            // The period lasts while other probes may still run.
+            // The period continues while other probes may still run.
             let is_last = word.running() == 1 && word.good() == 0;
             let next = if is_last && word.kind() != StateKind::Outlived {
                 word.opened(StateKind::Ready)
@@ -136,8 +136,8 @@ impl Breaker {
         }
     }
 
-    /// Returns the state, if a probe of `epoch` may decide it: if the breaker is half-open in the
-    /// period in which that probe was admitted. Also returns whether the probe still holds a place.
+    /// Returns the state, if the breaker is half-open in the period in which a probe of `epoch` was
+    /// admitted, so that the probe may decide. Also returns whether this probe still holds a place.
     fn half_open_for(&self, epoch: u32) -> Option<(StateWord, bool)> {
         loop {
             let word = self.word();

@@ -1,4 +1,5 @@
-//! Models of probes that end after their lease, concurrently with those that have got their places.
+//! Models of probes that end after their lease, concurrently with the probes that have got their
+//! places.
 
 use loom::thread;
 
@@ -17,8 +18,8 @@ model! {
         let late = first.enter(10).unwrap();
         let mut other = Caller::new(&breakers);
         let thread = thread::spawn(move || other.end(20, late, false));
-        // The lease of the late probe is over. Its end counts whether its place has been given on
-        // or not.
+        // The lease of the late probe is over. Its end must count whether its place has been given
+        // on or not.
         let next = first.enter(20).expect("as a probe or as an ordinary call");
         thread.join().unwrap();
         assert_eq!(breakers.state(0), Closed);
@@ -60,7 +61,7 @@ model! {
         let mut other = Caller::new(&breakers);
         let thread = thread::spawn(move || other.enter_as_probe(20).is_ok());
         first.end(20, bad, true);
-        // A newer period begins, whose places are given on as well.
+        // A newer period begins, in which places are given on as well.
         for _ in 0..2 {
             let _ = first.enter_as_probe(30);
         }

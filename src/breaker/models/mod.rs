@@ -1,8 +1,8 @@
 //! Models for loom: every interleaving of a few threads over breakers.
 //!
 //! Each model has a twin with a planted bug that must fail: a model that cannot fail proves
-//! nothing. `stat::models` tells how to run them. Each thread keeps the reports of breakers in a
-//! plain vector, which adds no order between threads.
+//! nothing. `stat::models` documents how to run them. Each thread collects the reports of breakers
+//! in a plain vector, which does not synchronize threads.
 
 mod late;
 mod orders;
@@ -22,7 +22,7 @@ use crate::base::sync::fault::model;
 use crate::clock::Tick;
 use crate::stat::Refusal;
 
-/// A breaker that opens at the `count`th error, for 10 ms.
+/// Returns the settings of a breaker that opens at the `count`th error, for 10 ms.
 fn spec(count: u32) -> BreakerSpec {
     BreakerSpec {
         strategy: Strategy::Error,
@@ -45,7 +45,7 @@ fn breakers(specs: impl IntoIterator<Item = BreakerSpec>) -> Arc<Breakers> {
     Arc::new(Breakers::new(specs, Tick::ZERO, None))
 }
 
-/// The breakers as used by one thread, with the changes reported to it.
+/// A thread that uses the breakers, with the changes reported to it.
 #[derive(Clone)]
 struct Caller {
     breakers: Arc<Breakers>,
@@ -65,8 +65,8 @@ impl Caller {
         self.breakers.admit(now, &mut noting(&mut self.told))
     }
 
-    /// Enters a breaker that is open or half-open while other calls run. Skips the check for closed
-    /// breakers, which would only read and find none.
+    /// Enters breakers that are not all closed. Skips the check for closed breakers, which would
+    /// only add reads to the model.
     fn enter_as_probe(&mut self, now: u64) -> Result<Admission, Refusal> {
         let (now, tell) = (Tick::from_millis(now), &mut noting(&mut self.told));
         self.breakers.admit_as_probe(now, tell)
@@ -84,7 +84,7 @@ impl Caller {
         self.end(now, admission, true);
     }
 
-    /// Begins a new generation by hand.
+    /// Begins a new generation of the first breaker, by opening and closing it.
     fn renew(&mut self) {
         let tell = &mut noting(&mut self.told);
         self.breakers.force_open(0, tell);
@@ -97,7 +97,7 @@ fn noting(told: &mut Vec<(BreakerState, BreakerState)>) -> impl FnMut(Change) {
     |change| told.push((change.from, change.to))
 }
 
-/// A call of an older generation ends concurrently with the beginning of a new one, in a breaker
+/// Ends a call of an older generation concurrently with the beginning of a new one, in a breaker
 /// that opens at two errors.
 fn old_call_and_a_new_generation(at_two: BreakerSpec) {
     let breakers = breakers([at_two]);
@@ -122,7 +122,7 @@ model! {
 model! {
     an_end_during_a_renewal at 3;
     || {
-        // The generation began long ago, so the next call renews it.
+        // The generation began 2^30 epochs ago, so the next call renews it.
         let breaker = Arc::new(Breaker::new(spec(1), 0, Tick::ZERO, 0, None));
         let other = breaker.clone();
         let thread = thread::spawn(move || other.renew(other.word(), 1 << 30));
@@ -134,7 +134,7 @@ model! {
     }
 }
 
-/// Counts a bad call in `bucket`. Returns how many calls the window holds then.
+/// Counts a bad call in `bucket`. Returns the number of calls in the window afterwards.
 fn count(window: &CountWindow, bucket: u64) -> u64 {
     let ended = Ended {
         version: 0,
@@ -148,7 +148,7 @@ fn count(window: &CountWindow, bucket: u64) -> u64 {
 model! {
     counts_during_a_roll at 3 fails with a_count_behind_the_head: CountBehindHead;
     || {
-        // One clock is a whole ring behind, so both buckets share one cell.
+        // One clock is a whole ring behind the other, so both buckets share a cell.
         let window = Arc::new(CountWindow::new(1, 2, Tick::from_nanos(10)));
         let other = window.clone();
         let thread = thread::spawn(move || count(&other, 10));
@@ -176,7 +176,7 @@ model! {
     a_good_call_that_reaches_the_minimum at 3
         fails with a_bad_call_that_is_noted_late: NoteBadAfter;
     || {
-        // One error is enough, as soon as two calls have ended.
+        // The breaker opens at one error, but only once two calls have ended.
         let breakers = breakers([BreakerSpec { min_calls: 2, ..spec(1) }]);
         let mut first = Caller::new(&breakers);
         let good = first.enter(0).unwrap();
@@ -188,7 +188,7 @@ model! {
     }
 }
 
-/// A breaker that opens at the `count`th error in a row.
+/// Returns the settings of a breaker that opens at the `count`th error in a row.
 fn in_a_row(count: u32) -> BreakerSpec {
     BreakerSpec {
         limit: BadLimit::Consecutive(count),
@@ -196,7 +196,7 @@ fn in_a_row(count: u32) -> BreakerSpec {
     }
 }
 
-/// Three bad calls, of which two end concurrently, open the breaker `at_three`.
+/// Asserts that three bad calls, two of which end concurrently, open the breaker `at_three`.
 fn two_bad_calls_after_one(at_three: BreakerSpec) {
     let breakers = breakers([at_three]);
     let mut first = Caller::new(&breakers);
@@ -226,7 +226,7 @@ model! {
         let thread = thread::spawn(move || other.end(0, calls[0], false));
         first.end(0, calls[1], true);
         thread.join().unwrap();
-        // The good call ended last, or between the two bad ones.
+        // The good call ended either last, or between the two bad calls.
         first.fail(0);
         assert_eq!(breakers.state(0), Closed, "two in a row at most");
         first.fail(0);
@@ -243,7 +243,7 @@ model! {
     || old_call_and_a_new_generation(in_a_row(2))
 }
 
-/// A breaker that opens when `count` of the last four calls were bad.
+/// Returns the settings of a breaker that opens when `count` of the last four calls were bad.
 fn of_the_last(count: u32) -> BreakerSpec {
     BreakerSpec {
         limit: BadLimit::Count(count),
@@ -332,7 +332,7 @@ model! {
 model! {
     two_callers_of_two_breakers at 2;
     || {
-        // Both callers release their probes, and an operator opens and closes the second breaker.
+        // Two callers probe and release, while an operator opens and closes the second breaker.
         let breakers = breakers([spec(1), spec(1)]);
         let mut first = Caller::new(&breakers);
         first.fail(0);
@@ -425,7 +425,7 @@ model! {
     a_call_during_a_new_generation at 3
         fails with a_call_that_outlives_its_generation: CountInAnyGeneration;
     || {
-        // A call enters and ends while a generation ends and the next one begins.
+        // A call enters and ends while a generation ends and the next generation begins.
         let breakers = breakers([spec(1)]);
         let mut first = Caller::new(&breakers);
         let mut other = Caller::new(&breakers);

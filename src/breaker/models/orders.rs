@@ -1,5 +1,5 @@
-//! Models of memory orderings: a thread that sees one word of a breaker sees everything that was
-//! done before it was written.
+//! Models of memory orderings: a thread that sees one word of a breaker also sees everything that
+//! was written before it.
 //!
 //! Each of these models fails if one of the orderings is relaxed.
 
@@ -20,10 +20,10 @@ model! {
     counts_during_a_leap_to_repeated_stamps at 3
         fails with a_leap_before_the_ring_is_empty: LeapWithStamps;
     || {
-        // 4096 rounds of the ring later, stamps repeat.
+        // Stamps repeat after 4096 rounds of the ring.
         let (old, far) = (11, 11 + 2 * 4_096);
         let window = Arc::new(CountWindow::new(1, 2, Tick::from_nanos(10)));
-        // The old cell has two counts, so that no new count gives the same word.
+        // The old cell has two counts, so that a new count gives a different word.
         assert_eq!([old - 1, old, old].map(|bucket| count(&window, bucket)), [1, 2, 3]);
         let other = window.clone();
         let thread = thread::spawn(move || count(&other, far));
@@ -45,7 +45,7 @@ model! {
             let new = Breaker::new(longer, 0, Tick::ZERO, 0, Some(&other));
             new.ask(Tick::ZERO).1
         });
-        // By either rule the breaker is open for at least 10 ms.
+        // Under both rules the breaker is open for at least 10 ms.
         let answers = [old.ask(Tick::ZERO).1, thread.join().unwrap()];
         assert!(answers.iter().all(|it| matches!(it, CircuitAnswer::Refuse(Some(_)))), "{answers:?}");
     }
@@ -55,7 +55,8 @@ model! {
     a_count_during_a_late_forget at 3
         fails with a_count_that_is_forgotten: ForgetLate;
     || {
-        // Two threads close a breaker. One has won, and a call counts in the new generation.
+        // Two threads close a breaker. One thread has won, and a call counts in the new generation,
+        // while the other still empties the counts.
         let shared = Arc::new((CountWindow::new(1, 1, Tick::ZERO), AtomicBool::new(false)));
         let other = shared.clone();
         let thread = thread::spawn(move || {
@@ -74,7 +75,7 @@ model! {
     a_probe_during_the_end_of_another_state at 2
         fails with a_probe_that_looks_once: ProbeLooksOnce;
     || {
-        // The call probes the second breaker and passes the first and the third one.
+        // The call probes the second breaker, and passes the first and the third.
         let specs = [spec(2), spec(1), spec(2)];
         let [breakers, alone] = [breakers(specs.clone()), breakers(specs)];
         let probe = |breakers: &Arc<Breakers>| {
@@ -84,7 +85,7 @@ model! {
         Caller::new(&alone).fail(0);
         let other = breakers.clone();
         let thread = thread::spawn(move || probe(&other));
-        // The first breaker is open when the third one draws an epoch.
+        // The first breaker is opened before the third one draws an epoch.
         breakers.force_open(0, &mut |_| {});
         breakers.force_close(2, &mut |_| {});
         let admission = thread.join().unwrap();
@@ -100,7 +101,7 @@ model! {
         let before = breakers.admit_if_closed().map(Admission::from);
         let other = breakers.clone();
         let thread = thread::spawn(move || other.admit_if_closed().map(Admission::from));
-        // The first breaker is open when the second one draws an epoch.
+        // The first breaker is opened before the second one draws an epoch.
         breakers.force_open(0, &mut |_| {});
         breakers.force_close(1, &mut |_| {});
         let admission = thread.join().unwrap();

@@ -7,7 +7,8 @@ use crate::breaker::*;
 
 #[test]
 fn a_listener_sees_all_changes_made() {
-    // A slow listener must not make the second breaker open in the past.
+    // Each report must come after both breakers have changed, so that a slow listener does not
+    // delay the second breaker.
     let breakers = Breakers::new([spec(), spec()], at(0), None);
     let states = || [breakers.state(0), breakers.state(1)];
     let mut told = Vec::new();
@@ -50,7 +51,7 @@ fn a_forgotten_row_does_not_come_back_after_16384_changes() {
         for _ in 0..4 {
             stage.call(0, true);
         }
-        // Each of these closes the breaker anew, without a call.
+        // Each of these changes begins a new closed generation, without a call.
         for _ in 0..1 << 14 {
             stage.breakers.force_close(0, &mut |_| {});
         }
@@ -82,8 +83,8 @@ fn an_open_time_does_not_come_back_after_16384_changes() {
 
 #[test]
 fn forgotten_counts_do_not_come_back_after_256_changes() {
-    // The breaker is closed by hand, or opens and closes by calls, which are three changes of
-    // state.
+    // The breaker is either closed by hand, or opened and closed by calls, which makes three
+    // changes of state.
     for is_by_hand in [true, false] {
         let long = BreakerSpec {
             limit: BadLimit::Count(5),

@@ -1,4 +1,4 @@
-//! Tests of the time for which breakers are open while probes fail.
+//! Tests of the open time of breakers, which grows while probes fail.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ fn the_open_time_doubles_after_each_bad_probe_until_the_breaker_closes() {
             for open in seconds.map(|seconds| seconds * 1_000) {
                 assert_eq!(stage.enter(now), refused(0, now + open));
                 now += open;
-                // Probes without a result do not change the open time, and the lease of a probe
-                // that hangs does not grow.
+                // Probes without a result do not change the open time. The lease of a hanging probe
+                // does not grow.
                 let dropped = stage.enter(now).unwrap();
                 stage.cancel(now, dropped, 0);
                 stage.enter(now).unwrap();
@@ -69,7 +69,8 @@ fn how_often_probes_have_failed_is_kept_for_the_rule_in_force() {
     stage.trip(0);
     stage.call(2_000, true);
     stage.call(4_000, true);
-    // A rule that counts the same calls, one that does not, and one whose open time does not grow.
+    // The next rules: one that counts the same calls, one that counts other calls, and one whose
+    // open time does not grow.
     let cases = [
         (other(longest, 1_000), 6_000, 22_000),
         (other(longest, 500), 22_000, 54_000),
@@ -92,7 +93,8 @@ fn a_clock_that_steps_back_extends_no_grown_open_time() {
     stage.trip(1_000_000);
     stage.call(1_002_000, true);
     assert_eq!(stage.enter(1_002_000), refused(0, 1_006_000));
-    // A small step back counts as if no time had passed; a large one ends the open time.
+    // After a small step back, the clock is treated as if no time had passed. A large step back
+    // ends the open time.
     assert_eq!(stage.enter(1_001_500), refused(0, 1_006_000));
     stage.call(500_000, false);
     assert_eq!(stage.states(), [Closed]);

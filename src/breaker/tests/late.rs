@@ -1,4 +1,5 @@
-//! Tests of probes that end after their lease: they have lost their place, and still decide.
+//! Tests of probes that end after their lease: they have lost their place, but their ends still
+//! decide.
 
 use std::time::Duration;
 
@@ -6,8 +7,9 @@ use super::stage::{Stage, ms, refused, slow, spec};
 use crate::breaker::BreakerState::{Closed, HalfOpen, Open};
 use crate::breaker::*;
 
-/// Opens a breaker whose calls come every `pause` ms and end without an error `rt` ms later.
-/// Returns the time in ms at which it closes, if it does so within a hundred times `open_for`.
+/// Opens a breaker, and makes a call every `pause` ms that ends without an error `rt` ms later.
+/// Returns the time in ms at which the breaker closes; `None` if it stays open for a hundred times
+/// `open_for`.
 fn closes_after(spec: &BreakerSpec, pause: u64, rt: u64) -> Option<u64> {
     let open_for = spec.open_for.as_millis() as u64;
     let mut stage = Stage::new([spec.clone()]);
@@ -56,7 +58,7 @@ fn a_breaker_whose_calls_take_longer_than_its_lease_closes() {
                             probes,
                             ..spec()
                         };
-                        // It closes with the end of the last probe that it needs.
+                        // The breaker closes at the end of the last probe that it needs.
                         let pause = 100;
                         let more = u64::from(probes - 1) * pause;
                         let closed = closes_after(&spec, pause, rt);
@@ -75,7 +77,7 @@ fn the_first_end_of_any_probe_of_the_period_decides() {
         open_up_to: Some(ms(60_000)),
         ..spec()
     };
-    // Which of the three probes ends first, and whether it is bad.
+    // For each of the three probes as the first that ends, with a good or a bad end.
     for ends in 0..3 {
         for is_bad in [false, true] {
             let mut stage = Stage::new([growing.clone()]);
@@ -126,7 +128,7 @@ fn good_probes_count_whether_they_have_a_place_or_not() {
 fn a_cancelled_probe_ends_no_period_in_which_others_may_run() {
     let mut stage = Stage::new([spec()]);
     stage.trip(0);
-    // Some callers wait for their result, and some cancel.
+    // One caller waits for its result, and the others cancel.
     let patient = stage.enter(2_000).unwrap();
     for second in [4, 6, 8] {
         let hasty = stage.enter(second * 1_000).unwrap();

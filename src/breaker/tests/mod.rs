@@ -1,4 +1,4 @@
-//! Tests of the guarantees of breakers, with the figures of the specification.
+//! Tests of the guarantees of breakers.
 
 mod generations;
 mod growth;
@@ -281,7 +281,7 @@ fn probes_are_bounded_and_as_many_good_ones_close_the_breaker() {
     stage.end(2_000, last, 0, true);
     assert_eq!(stage.states(), [Closed], "it came too late");
 
-    // The first bad probe opens the breaker, however earlier ones ended.
+    // The first bad probe opens the breaker, even after good probes.
     stage.trip(2_000);
     let probes: Vec<_> = (0..3).map(|_| stage.enter(4_000).unwrap()).collect();
     stage.end(4_000, probes[0], 0, false);
@@ -293,7 +293,7 @@ fn probes_are_bounded_and_as_many_good_ones_close_the_breaker() {
 
 #[test]
 fn a_probe_that_hangs_holds_its_place_for_its_lease() {
-    // The lease is the longer of the recovery time and the limit of a slow call.
+    // The lease is the recovery time or the limit of a slow call, whichever is longer.
     for (limit, lease) in [(100, 2_000), (7_000, 7_000)] {
         let mut stage = Stage::new([slow(limit)]);
         for _ in 0..5 {
@@ -327,7 +327,7 @@ fn a_breaker_recovers_in_time_however_a_probe_ends() {
         let start = rng.below(10_000);
         stage.trip(start);
         let mut now = start + recovery;
-        // The end of the last lease.
+        // The time at which the last lease ends.
         let mut free_at = now;
         for _ in 0..probes {
             let Ok(probe) = stage.enter(now) else {
@@ -345,7 +345,7 @@ fn a_breaker_recovers_in_time_however_a_probe_ends() {
             free_at = free_at.max(end);
             now = end;
         }
-        // Calls come now and then, and all of them are good.
+        // Further calls come at random times, and all of them are good.
         let limit = free_at + recovery;
         while stage.states() != [Closed] {
             if let Ok(call) = stage.enter(now) {
@@ -363,14 +363,15 @@ fn a_clock_that_steps_back_delays_nobody_longer() {
     let mut stage = Stage::new([spec()]);
     stage.trip(1_000_000);
     assert_eq!(stage.enter(1_000_100), refused(0, 1_002_000));
-    // A small step back counts as if no time had passed; a large one ends the open time.
+    // After a small step back, the clock is treated as if no time had passed. A large step back
+    // ends the open time.
     assert_eq!(stage.enter(1_000_000), refused(0, 1_002_000));
     let probe = stage.enter(5_000).unwrap();
     assert!(probe.is_probe(0));
     assert_eq!(stage.enter(5_000), refused(0, 7_000));
     stage.end(5_000, probe, 0, false);
     assert_eq!(stage.states(), [Closed]);
-    // The clock goes far ahead and back: the counts still add up.
+    // The clock steps far ahead and back. The calls after that still open the breaker.
     stage.call(9_000_000, true);
     for _ in 0..4 {
         stage.call(5_000, true);
@@ -412,7 +413,7 @@ fn an_operator_opens_and_closes() {
     for _ in 0..4 {
         stage.call(0, true);
     }
-    // The call is of an older generation for the second breaker only.
+    // The old call belongs to an older generation only for the second breaker.
     stage.end(0, old, 0, true);
     assert_eq!(stage.states(), [Open, Closed]);
 }

@@ -36,7 +36,7 @@ fn keys(count: Counting, slots: usize) -> Arc<HotKeys> {
 
 const A: Digest = Digest(1);
 const B: Digest = Digest(2);
-/// Of two sets its first choice is the second one; that of A and B is the first one.
+/// In a table of two sets, C's first choice is the second set; that of A and B is the first set.
 const C: Digest = Digest(1 << 63 | 3);
 
 fn at(us: u64) -> Tick {
@@ -70,8 +70,8 @@ model! {
     }
 }
 
-/// Two new keys, which queue at different locks, for one free slot: one key gets it, and the other
-/// one has the shared word.
+/// Runs calls of two new keys, which use different locks, on a table with one free slot. One key
+/// gets the slot, and the other key uses the shared word.
 fn two_new_keys_and_one_slot(count: Counting) {
     let keys = keys(count, 2);
     let limit = keys.limit(1.0, 0);
@@ -99,8 +99,8 @@ model! {
 model! {
     a_call_during_the_loss_of_its_slot at 3 fails with a_hit_checked_once: HitWithoutSecondLook;
     || {
-        // A is at rest. B takes its slot and both tokens, or A spends one and B has the shared
-        // word.
+        // A is at rest. Either B takes A's slot and spends two tokens, or A spends a token and B
+        // uses the shared word.
         let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let _ = take(&keys, 0, A, limit).unwrap();
@@ -109,15 +109,15 @@ model! {
         });
         let a = take(&keys, 5_000, A, limit).is_some();
         let b = other.join().unwrap();
-        // No key pays for another: the key with the slot has two tokens, and the other one has two
+        // No key pays for another: the key with the slot has two tokens, and the other key has two
         // on the shared word.
         assert!(a && b == [true; 2], "{a} {b:?}");
     }
 }
 
-/// B takes the slot of A in the first bucket in which A is at rest, while `late` runs. A call of B
-/// with a clock reading from the previous bucket would be refused by the word of A, but not by that
-/// of B or by the shared word.
+/// Gives A's slot to B, in the first bucket in which A is at rest, while `late` runs. A late call
+/// of B, with a clock reading from the previous bucket, would be refused by the word of A, but not
+/// by B's word or by the shared word.
 fn take_a_slot_during_a_late_call(late: impl FnOnce(&HotKeys, KeyLimit) + 'static) {
     let keys = keys(Counting::Window, 1);
     let limit = keys.limit(2.0, 0);
@@ -147,8 +147,8 @@ model! {
     a_late_call_of_an_owner_that_comes_back at 3 fails with
         a_call_refused_by_the_owner_between: RefusalWithoutThirdLook;
     || {
-        // A is at rest from 1 000 on. Then B takes its slot and both tokens; at 2 000 A takes the
-        // slot back. At 1 500 the word of B would refuse a call, but no word of A does.
+        // A is at rest from 1 000 on. Then B takes A's slot and spends two tokens. At 2 000 A takes
+        // the slot back. At 1 500 the word of B would refuse a call of A, but no word of A does.
         let keys = keys(Counting::Window, 1);
         let limit = keys.limit(2.0, 0);
         let _ = take(&keys, 0, A, limit).unwrap();
@@ -164,7 +164,7 @@ model! {
     figures_during_the_loss_of_a_slot at 3 fails with
         figures_of_a_claim: ReadClaimed, figures_of_the_next_owner: HitWithoutSecondLook;
     || {
-        // A is at rest, and has two tokens with or without the slot.
+        // A is at rest, so it has two tokens whether it keeps the slot or not.
         let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let _ = take(&keys, 0, A, limit).unwrap();
@@ -178,8 +178,8 @@ model! {
     a_call_and_a_new_owner_that_refunds at 3 fails with
         a_debt_that_ends_now_is_forgotten: RestTooSoon;
     || {
-        // A's debt ends at 1 000. Then B takes the slot and refunds, which by itself could restore
-        // the value of A's word.
+        // A's debt ends at 1 000, when B makes a call and refunds it. If A counted as at rest by
+        // then, B would get A's slot, and the refund could restore the value of A's word.
         let keys = keys(Counting::Refill, 1);
         let (once, twice) = (keys.limit(1.0, 0), keys.limit(2.0, 0));
         let _ = take(&keys, 0, A, once).unwrap();
@@ -197,8 +197,8 @@ model! {
     two_owners_one_after_the_other at 3 fails with
         a_tag_stored_after_that_of_the_next_owner: WordBeforeTag;
     || {
-        // C's debt ends at 1 000, and A's at 500. A and B queue at different locks: B takes the
-        // slot of A, or has the shared word, or A has that.
+        // C's debt ends at 1 000, and A's at 500. A and B use different locks. B takes the slot of
+        // A or uses the shared word; or A uses the shared word.
         let keys = keys(Counting::Refill, 2);
         let limit = keys.limit(2.0, 0);
         let _ = [(); 2].map(|()| take(&keys, 0, C, limit).unwrap());
@@ -213,7 +213,8 @@ model! {
 model! {
     calls_in_flight_and_a_new_key at 3 fails with owners_that_look_alike: OwnersWithoutEpoch;
     || {
-        // A has no calls in flight. B takes the slot if it can, and its call ends.
+        // A has no calls in flight. Concurrently with a call of A, a call of B takes the slot if it
+        // can, and ends.
         let keys = keys(Counting::Running, 1);
         let limit = keys.limit(1.0, 0);
         let first = take(&keys, 0, A, limit).unwrap();
@@ -228,7 +229,7 @@ model! {
         let ours = take(&keys, 0, A, limit);
         assert!(other.join().unwrap(), "B has a slot or the shared word");
         let ours = ours.expect("A has a slot or the shared word");
-        // The only call in flight is A's. If a slot is in use, it is A's own.
+        // The only call in flight is A's. If a slot is in use, it belongs to A.
         if keys.keys_in_use(at(0)) == 1 {
             assert!(take(&keys, 0, A, limit).is_none(), "two at once");
         }
@@ -242,7 +243,7 @@ model! {
     a_refund_and_a_new_key at 3 fails with
         a_refund_to_the_next_owner: HitWithoutSecondLook;
     || {
-        // A refunds by a late clock, so that little of its debt has been earned again.
+        // A refunds with a late clock reading, so that nearly the whole cost would be given back.
         let keys = keys(Counting::Refill, 1);
         let limit = keys.limit(2.0, 0);
         let taken = take(&keys, 0, A, limit).unwrap();
@@ -254,8 +255,9 @@ model! {
     }
 }
 
-/// A's first token is earned again at 500, so at 1 000 A has two. A refund of it at 1 000 must give
-/// back nothing. `tick` sets the clock to 1 000, and `now` reads it.
+/// Refunds a token of A concurrently with later calls. The token is earned again at 500, so at 1
+/// 000 A has two tokens, and a refund must give back nothing. `tick` sets the clock to 1 000, and
+/// `now` reads it.
 fn refund_and_later_calls(
     tick: impl FnOnce(&AtomicU64),
     now: impl Fn(&AtomicU64) -> u64 + 'static,
@@ -279,8 +281,8 @@ model! {
     a_refund_and_later_calls at 3 fails with
         a_refund_that_reads_the_clock_too_early: RefundByEarlierTime;
     || {
-        // All threads share one clock, and each must see the last tick. Loom guarantees that only
-        // if all accesses are read-modify-writes.
+        // All threads share one clock, and each thread must see its last tick. Loom guarantees this
+        // only if all accesses are read-modify-writes.
         refund_and_later_calls(
             |clock| _ = clock.fetch_add(1_000, Ordering::AcqRel),
             |clock| clock.fetch_add(0, Ordering::AcqRel),
@@ -292,7 +294,7 @@ model! {
     a_refund_by_a_clock_that_may_be_late at 3 fails with
         a_refund_by_a_clock_read_before_the_word: RefundByEarlierTime;
     || {
-        // Only the word of a later call tells that the clock has ticked.
+        // The clock is relaxed: only a word written by a later call makes its tick visible.
         refund_and_later_calls(
             |clock| clock.store(1_000, Ordering::Relaxed),
             |clock| clock.load(Ordering::Relaxed),
@@ -304,8 +306,9 @@ model! {
     a_reset_during_a_late_call_of_the_last_owner at 3 fails with
         a_reset_that_restores_the_last_owners_word: ResetByEarlierTime;
     || {
-        // B's debt ends at 500, which the clock shows at first. A takes the slot at 600,
-        // concurrently with a second call of B with an old clock, which costs 1 000.
+        // B's debt ends at 500, and the clock starts at 500. A takes the slot at 600, concurrently
+        // with a second call of B with an old clock reading, which costs 1 000. A is also reset
+        // concurrently.
         let keys = keys(Counting::Refill, 1);
         let (twice, late) = (keys.limit(2.0, 0), keys.limit(1.0, 1));
         let _ = take(&keys, 0, B, twice).unwrap();
@@ -315,7 +318,8 @@ model! {
         let reset = spawn(&keys, move |keys| {
             let time = || {
                 let now = at(clock.fetch_add(0, Ordering::AcqRel));
-                // Loom explores no pause before the load that follows, but it does at this change.
+                // Loom explores no pause before the load that follows, so this change makes it
+                // explore one.
                 clock.fetch_add(0, Ordering::AcqRel);
                 now
             };
@@ -333,8 +337,9 @@ model! {
     two_calls_at_the_change_of_a_day at 3 fails with
         a_call_that_restores_the_previous_day: PeriodGoesBack;
     || {
-        // Each day has one token, and that of the first day is spent. The last call of that day
-        // runs concurrently with the first one of the next day, and takes no token of either.
+        // Each day has one token, and that of the first day is spent. The last call of the first
+        // day runs concurrently with the first call of the next day, and must take no token of
+        // either day.
         let keys = keys(Counting::Calendar(CalendarPeriod::Day), 1);
         let limit = keys.limit(1.0, 0);
         let midnight = 86_400_000_000;
@@ -360,7 +365,7 @@ model! {
     }
 }
 
-/// Creates a table with a limit of one call at once for each key, in which one call of `A` runs.
+/// Creates a table with a limit of one running call for each key, in which a call of `A` runs.
 fn full(slots: usize) -> (Arc<HotKeys>, KeyTokens) {
     let keys = keys(Counting::Running, slots);
     let one: KeyLimitNow = StdArc::new(|_, _| 1);
@@ -369,7 +374,7 @@ fn full(slots: usize) -> (Arc<HotKeys>, KeyTokens) {
     (keys, first)
 }
 
-/// Lines up for a place of `key`.
+/// Puts a call in line for a place of `key`.
 fn line_up(keys: &HotKeys, key: Digest) -> LineTicket {
     let most = Most {
         of_key: 9,
@@ -408,7 +413,7 @@ model! {
             if let Some(place) = keys.cancel_wait(at(0), A, ticket) {
                 keys.release(place.pinned(), 1);
             }
-            // B takes the slot, or has the shared word.
+            // B takes the slot or uses the shared word.
             let b = take(keys, 0, B, KeyLimit::Running(1)).unwrap();
             keys.release(b.pinned(), 1);
         });
@@ -444,7 +449,7 @@ model! {
         let (keys, first) = full(1);
         let ticket = line_up(&keys, A);
         let freeing = spawn(&keys, move |keys| keys.release(first.pinned(), 1));
-        // Reading the word first acts as if the call had come a little earlier.
+        // Reading the word first makes loom explore a call that began a little earlier.
         let other = spawn(&keys, |keys| {
             keys.left(at(0), A, &KeyLimit::Running(1));
             take(keys, 0, A, KeyLimit::Running(1)).is_some()

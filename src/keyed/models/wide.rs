@@ -1,4 +1,4 @@
-//! Models of windows whose two buckets have a word each.
+//! Models of windows with large limits, whose two buckets have a word each.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::keyed::{Counting, Digest, HotKeys, KeyLimit, KeySpec, KeyTokens};
 /// Half a window, in microseconds.
 const BUCKET: u64 = 500_000;
 
-/// Creates keys with two tables of `slots` slots.
+/// Creates keys with wide windows, in two tables of `slots` slots.
 fn keys(slots: usize) -> Arc<HotKeys> {
     let spec = KeySpec {
         count: Counting::Window,
@@ -23,7 +23,7 @@ fn keys(slots: usize) -> Arc<HotKeys> {
     Arc::new(HotKeys::of_table(even, spec, Tick::ZERO).with_odd_buckets(odd))
 }
 
-/// Takes one token of `key` at `us`, of at most `limit`.
+/// Takes one token of `key` at `us`, under `limit`.
 fn take(keys: &HotKeys, us: u64, key: Digest, limit: u32) -> Option<KeyTokens> {
     keys.take(at(us), key, &KeyLimit::WideWindow(limit), 1).ok()
 }
@@ -31,7 +31,7 @@ fn take(keys: &HotKeys, us: u64, key: Digest, limit: u32) -> Option<KeyTokens> {
 model! {
     two_calls_beside_the_edge_of_a_wide_bucket at 3;
     || {
-        // One of them has read the clock just before the edge. Both are in one window.
+        // One of the calls has read the clock just before the edge. Both buckets are in one window.
         let keys = keys(1);
         let late = spawn(&keys, |keys| take(keys, BUCKET - 1, A, 1).is_some());
         let ours = take(&keys, BUCKET, A, 1).is_some();
@@ -43,8 +43,8 @@ model! {
 model! {
     a_call_two_buckets_after_another at 3;
     || {
-        // A call in the third bucket replaces the word of the first one, while a call of the first
-        // or second bucket looks at it.
+        // A call in the third bucket replaces the word of the first bucket, while a call of the
+        // second bucket reads it.
         let keys = keys(1);
         let _ = take(&keys, 0, A, 2).unwrap();
         let late = spawn(&keys, |keys| take(keys, BUCKET, A, 2).is_some());
@@ -71,7 +71,8 @@ model! {
 model! {
     two_keys_for_the_last_slots_of_wide_buckets at 3;
     || {
-        // Each key has a token of its own, or one of the word that keys without a slot share.
+        // Each key takes a token from a separate word, or from the word that keys without a slot
+        // share.
         let keys = keys(1);
         let other = spawn(&keys, |keys| take(keys, 0, B, 1).is_some());
         let ours = take(&keys, 0, A, 1).is_some();

@@ -1,11 +1,11 @@
-//! Random calls of one key that is blocked when it exceeds its limit, compared with an oracle.
+//! Tests of blocked keys, among them random calls of one key that are compared with an oracle.
 
 use proptest::prelude::*;
 
 use super::exact::Exact;
 use super::*;
 
-/// For how long keys are blocked.
+/// The time for which keys are blocked.
 const LENGTH: Duration = Duration::from_secs(3);
 
 #[test]
@@ -22,7 +22,7 @@ fn a_key_is_blocked_in_its_own_slot_alone() {
     assert!(!keys.block(at(0), digest(8), &limit, 1, LENGTH));
     assert_eq!(passes(&keys, 1_000, digest(9), &limit, 2), 1);
     assert_eq!(keys.blocks(), 1);
-    // Only the blocked key of eight is not at rest.
+    // All keys but the blocked one are at rest.
     assert_eq!(keys.keys_in_use(at(2_000)), 1);
     assert_eq!(keys.keys_in_use(at(3_000)), 1);
     assert_eq!(keys.keys_in_use(Tick::from_nanos(3_000_000_001)), 0);

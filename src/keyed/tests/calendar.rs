@@ -11,14 +11,14 @@ const MONTH: Counting = Counting::Calendar(CalendarPeriod::Month);
 /// An hour, in milliseconds.
 const HOURS: u64 = 3_600_000;
 const DAYS: u64 = 24 * HOURS;
-/// 2024-02-28 00:00 by UTC, in a leap year.
+/// The time 2024-02-28 00:00 UTC, in a leap year.
 const LEAP: u64 = 19_781 * DAYS;
 
 fn at(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
-/// Creates keys that are counted by days or months of a clock whose epoch is 1970.
+/// Creates keys that are counted by calendar days or months, with a clock whose epoch is 1970.
 fn dates(count: Counting, utc_offset: i32) -> HotKeys {
     HotKeys::new(spec(count, Duration::ZERO), Tick::ZERO).by_calendar(Duration::ZERO, utc_offset)
 }
@@ -79,7 +79,7 @@ fn a_late_call_counts_in_the_newest_period() {
     let limit = keys.limit(3.0, 0);
     assert_eq!(passes(&keys, DAYS - 1, key, &limit, 9), 3);
     assert_eq!(passes(&keys, DAYS, key, &limit, 1), 1);
-    // By clock readings from the previous day, or from long ago.
+    // The threads of these calls read the clock on the previous day, or long ago.
     for late in [DAYS - 1, 0] {
         assert_eq!(passes(&keys, late, key, &limit, 1), 1);
     }
@@ -124,7 +124,7 @@ fn a_key_keeps_its_place_until_its_period_ends() {
         assert_eq!(passes(&keys, HOURS, digest(key), &limit, 9), 1);
     }
     assert_eq!((keys.keys_in_use(at(DAYS - 1)), keys.overflows()), (8, 0));
-    // The ninth key has the shared word.
+    // A ninth key uses the shared word.
     assert_eq!(passes(&keys, DAYS - 1, digest(9), &limit, 9), 1);
     assert_eq!(passes(&keys, DAYS - 1, digest(10), &limit, 9), 0);
     assert!(keys.overflows() > 0);

@@ -5,7 +5,7 @@ use crate::budget::CostLedger;
 use crate::keyed::KeyAccount;
 use crate::stat::tests::rng::{Rng, attempts};
 
-/// Creates keys with budgets, in intervals of ten seconds.
+/// Creates keys with budgets per ten seconds.
 fn costs(count: Counting) -> HotKeys {
     HotKeys::with_costs(spec(count, 10 * SECOND), Tick::ZERO)
 }
@@ -18,7 +18,7 @@ struct Running<'a> {
     account: KeyAccount,
 }
 
-/// Starts a call of `key` that reserves `wanted`, if it may pass.
+/// Starts a call of `key` that reserves `wanted`; `None` if it is refused.
 fn start<'a>(
     keys: &'a HotKeys,
     now: u64,
@@ -142,7 +142,7 @@ fn a_refilled_quota_pays_a_debt_back_by_time_and_at_most_ten_intervals() {
     let keys = costs(Counting::Refill);
     let limit = keys.limit(10.0, 0);
     let call = start(&keys, 0, digest(1), limit, 10).unwrap();
-    // The cost exceeds the reservation by 15. One token is earned in a second.
+    // The cost exceeds the reservation by 15. One token is earned per second.
     assert!(!call.charge(0, 25));
     for (now, left) in [(15_999, 0), (16_000, 1), (24_999, 9), (25_000, 10)] {
         assert_eq!(keys.left(at(now), digest(1), &limit), left, "{now}");
@@ -197,7 +197,8 @@ fn the_room_of_a_key_follows_from_its_charges() {
         for (wanted, expected) in [
             (0, Some(at(0))),
             (2, Some(at(0))),
-            // The quota has room, but reservations hold it: the advice is a second later.
+            // The quota has room, but reservations hold it. The advised time is then a second
+            // later.
             (3, Some(at(1_000))),
             (10, Some(at(1_000))),
             (11, None),
@@ -220,7 +221,7 @@ fn a_key_with_a_reservation_keeps_its_slot_and_an_unused_one_does_not() {
         let limit = keys.limit(10.0, 0);
         let running = start(&keys, 0, digest(0), limit, 10).unwrap();
         running.charge(0, 4);
-        // By now the debt is over, and the key is at rest in the table of charges.
+        // At this time the debt is over, and the key is at rest in the table of charges.
         let now = 60_000;
         for other in 1..100 {
             let call = start(&keys, now, digest(other), limit, 1).unwrap();
@@ -265,9 +266,9 @@ fn keys_without_a_slot_share_reservations_and_release_them() {
 /// A naive model of a key's budget.
 #[derive(Default)]
 struct Naive {
-    /// The charges: time in ms, and units.
+    /// The charges, each as its time in ms and its units.
     charges: Vec<(u64, u32)>,
-    /// The end of the debt of a refilled quota.
+    /// The end of the debt of a refilled quota, in ms.
     debt_ms: u64,
     reserved: u32,
     /// The units charged beyond reservations.
@@ -278,14 +279,14 @@ struct Naive {
 #[derive(Clone, Copy, Default)]
 struct NaiveAccount {
     reserved: u32,
-    /// The reserved units that are not used up by charges.
+    /// The reserved units that charges have not used up.
     rest: u32,
     charged: u32,
     /// Whether the call has reported a cost.
     is_told: bool,
 }
 
-/// The limit of each key, in ten seconds: a token is earned in a second, and a bucket lasts five
+/// The limit of each key per ten seconds. So a token is earned per second, and a bucket lasts five
 /// seconds.
 const LIMIT: u32 = 10;
 
@@ -324,7 +325,8 @@ impl Naive {
         self.charges.push((now, units));
         if units > 0 {
             let due = self.debt_ms.max(now) + u64::from(units) * 1_000;
-            // At most ten intervals until the first token, and nine seconds for the other nine.
+            // At most ten intervals pass until the first token, and nine seconds for the remaining
+            // nine tokens.
             self.debt_ms = due.min(now + 109_000).max(self.debt_ms);
         }
     }
@@ -335,7 +337,7 @@ impl Naive {
         account.rest = 0;
     }
 
-    /// Checks that a key exceeds its limit at most by what calls have cost beyond their
+    /// Checks that a key exceeds its limit at most by the units that calls have cost beyond their
     /// reservations.
     fn check(&self, count: Counting, now: u64) {
         let used = match count {
@@ -351,7 +353,7 @@ impl Naive {
     }
 }
 
-/// Makes random calls of two keys, and compares them with the naive model after each step.
+/// Makes random calls of two keys, and compares the keys with the naive model after each step.
 fn history(count: Counting, rng: &mut Rng) {
     // A table of one set, so that a key at rest can lose its slot to other keys.
     let spec = spec(count, 10 * SECOND);
@@ -360,7 +362,8 @@ fn history(count: Counting, rng: &mut Rng) {
     let limit = keys.limit(LIMIT.into(), 0);
     let mut naive = [Naive::default(), Naive::default()];
     let mut running: Vec<(usize, Running<'_>, NaiveAccount)> = Vec::new();
-    // Starts at the fifth bucket, so that a new word is not that of the first one.
+    // Starts at the fifth bucket, so that the words of new keys differ from those of the first
+    // bucket.
     let mut now = 25_000;
     let mut others = 2;
     for _ in 0..30 {
@@ -388,8 +391,8 @@ fn history(count: Counting, rng: &mut Rng) {
             }
             2 => now += [1, 700, 5_000, 20_000][rng.below(4)],
             3 => {
-                // Other keys take slots, with a late clock, and are at rest in both tables
-                // afterwards.
+                // Another key takes slots. It settles with a late clock reading, so that it is at
+                // rest in both tables afterwards.
                 let call = start(&keys, now, digest(others), limit, small);
                 let call = call.expect("it is a new one");
                 others += 1;

@@ -11,7 +11,7 @@ const THREADS: usize = 8;
 const LIMIT: u32 = 100;
 
 /// Runs a call of `key` that reserves `wanted` and costs `cost`, charged in one or two parts.
-/// Returns what it was charged.
+/// Returns the charged units: `cost`, or 0 if the call is refused or cancelled.
 fn call(keys: &HotKeys, now: Tick, key: Digest, (wanted, cost): (u32, u32), rng: &mut Rng) -> u32 {
     let limit = keys.limit(LIMIT.into(), 0);
     let Some(running) = keys.budget(key, limit).admit(now, wanted) else {
@@ -32,13 +32,13 @@ fn call(keys: &HotKeys, now: Tick, key: Digest, (wanted, cost): (u32, u32), rng:
     cost
 }
 
-/// Lets all threads race for the budgets of two new keys, again and again. Returns how much was
-/// charged beyond the limits in all.
+/// Repeatedly lets all threads race for the budgets of two new keys. Returns the total number of
+/// units that were charged beyond the limits.
 fn charged_over(count: Counting, reserves: bool) -> u64 {
     let keys = HotKeys::with_costs(spec(count, SECOND), Tick::ZERO);
     let mut rng = Rng::seeded();
     for window in 1..=attempts() / 400 {
-        // By this time all earlier debts are paid back.
+        // At this time all earlier debts have been paid back.
         let now = at(window * 20_000);
         let mut charged = [0; 2];
         thread::scope(|scope| {
@@ -99,7 +99,7 @@ fn keys_exceed_their_limit_if_costs_are_reported_afterwards() {
 #[test]
 fn all_reservations_are_released_while_keys_evict_each_other() {
     for count in [Counting::Refill, Counting::Window] {
-        // Twelve keys for eight slots, while the clock moves on.
+        // Twelve keys compete for eight slots while the clock advances.
         let keys = HotKeys::of_table(KeyTable::of_sets(1), spec(count, SECOND), Tick::ZERO)
             .with_gauges(KeyTable::of_sets(1));
         let clock = AtomicU64::new(20_000);
@@ -124,15 +124,15 @@ fn all_reservations_are_released_while_keys_evict_each_other() {
             threads.into_iter().map(|it| it.join().unwrap()).sum()
         });
         let figures = keys.cost_figures();
-        // A thread can be so late that its charge adds nothing to a debt, and is cut.
+        // A thread can be so late that its charge adds nothing to a debt, and is cut off.
         let told = figures.charged_total + figures.cut_total;
         assert_eq!((figures.reserved, told), (0, charged));
         assert!(keys.overflows() > 0, "they do crowd each other");
         for key in 0..12 {
             assert_eq!(keys.reserved(digest(key)), 0);
         }
-        // The shared gauge is empty as well: the ninth of nine new keys can reserve the whole
-        // limit.
+        // The shared gauge is empty as well: eight new keys take the slots, and a ninth key, which
+        // uses the shared gauge, can reserve the whole limit.
         let later = Tick::from_millis(clock.into_inner() + 60_000);
         let limit = keys.limit(LIMIT.into(), 0);
         for key in 100..109 {

@@ -1,11 +1,11 @@
-//! An oracle for each way of counting: exact, simple and slow.
+//! An exact, simple and slow oracle for each kind of counting.
 
 use std::time::Duration;
 
 use super::super::Counting;
 use crate::clock::CalendarPeriod;
 
-/// What a call has taken, to be refunded or ended.
+/// The tokens that a call has taken, to be refunded or ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     id: usize,
@@ -13,44 +13,45 @@ pub(super) struct Held {
     n: i128,
 }
 
-/// What a call has paid to a refilled quota.
+/// The payment of a call to a refilled quota.
 #[derive(Clone, Copy, Debug)]
 struct Debt {
     id: usize,
     cost: i128,
     /// The cost of a token.
     rate: i128,
-    /// The time, in 1/16 ns, at which the quota was to be paid off after the call.
+    /// The end of the debt after the call, in 1/16 ns.
     after: i128,
-    /// The time and the rate before the call, if that was a debt at another rate.
+    /// The end of the debt and its rate before the call, if there was a debt at another rate.
     other: Option<(i128, i128)>,
 }
 
 /// The history of one key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exact {
-    /// The time at which a refilled quota will be paid off, in 1/16 ns.
+    /// The end of the debt of a refilled quota, in 1/16 ns.
     paid_off: i128,
     /// The cost of a token at the rate of the last call.
     rate: i128,
-    /// Whether a debt keeps its time at any rate.
+    /// Whether debts are not converted when the rate changes, but keep their end.
     keeps_times: bool,
-    /// What each call has paid.
+    /// The payment of each call.
     debts: Vec<Debt>,
-    /// The calls counted by a window or calendar: number, bucket or period, and tokens.
+    /// The calls counted by a window or calendar, each as its id, its bucket or period, and its
+    /// tokens.
     counted: Vec<(usize, i128, i128)>,
-    /// The calls of a queue with their turns.
+    /// The ids and turns of the calls of a queue.
     queue: Vec<(usize, i128)>,
     /// The tokens of running calls.
     running: i128,
-    /// The number of calls so far, of which each gets its number.
+    /// The number of calls so far, which is the id of the last call.
     calls: usize,
     /// How far the calendar is ahead of the clock's time, in ns.
     ahead: i128,
 }
 
-/// The number of the period in which `ns` lies, counted from the midnight that begins 1970;
-/// negative before that.
+/// Returns the number of the period in which `ns` lies, counted from the midnight that begins 1970.
+/// Days before that have negative numbers.
 fn periods(period: CalendarPeriod, ns: i128) -> i128 {
     let mut day = ns.div_euclid(86_400_000_000_000);
     if period == CalendarPeriod::Day || day < 0 {
@@ -174,7 +175,8 @@ impl Exact {
         let now = i128::from(now) * 16;
         let debt = self.debts.iter().find(|debt| debt.id == held.id);
         let is_last = |debt: &Debt| {
-            // A key that is at rest by now has its whole quota, so there is nothing to restore.
+            // A key that is at rest by now already has its whole quota, so its earlier debt is not
+            // restored.
             (debt.after, debt.rate) == (self.paid_off, self.rate) && self.paid_off >= now
         };
         if let Some(&Debt {
@@ -182,7 +184,7 @@ impl Exact {
             ..
         }) = debt.filter(|debt| is_last(debt))
         {
-            // No other call has come since: restores the state before the call.
+            // No other call has come since, so the state before the call is restored.
             (self.paid_off, self.rate) = (paid_off.max(now), rate);
         } else if let Some(&Debt { cost, rate, .. }) = debt {
             let since = (now - held.now * 16).max(0);
@@ -200,7 +202,7 @@ impl Exact {
         self.end(held);
     }
 
-    /// When a refilled quota is paid off, in ns.
+    /// Returns the end of the debt of a refilled quota, in ns.
     pub(super) fn paid_off_ns(&self) -> u64 {
         (self.paid_off / 16) as u64
     }
@@ -210,9 +212,9 @@ impl Exact {
         self.running = (self.running - held.n).max(0);
     }
 
-    /// Returns whether the key is at rest: it has its whole quota since before `now`. `touched` is
-    /// the time of the last call that was counted in the key's slot. A window that has counted
-    /// tokens and refunded them still has a word of its bucket, and so has a day or month.
+    /// Returns whether the key is at rest, that is, has had its whole quota since before `now`.
+    /// `touched` is the time of the last call that was counted in the key's slot. It is needed
+    /// because a window, day or month whose tokens were all refunded keeps its word.
     pub(super) fn rests(
         &self,
         count: Counting,
@@ -232,7 +234,8 @@ impl Exact {
                 touched.is_none_or(|ns| number(ns.into()) < number(now))
             }
             Counting::Running => self.running == 0,
-            // The implementation rounds gaps up; no test depends on when a queue is at rest.
+            // Not computed: the implementation rounds gaps up, and no test depends on when a queue
+            // is at rest.
             Counting::Queue(_) => false,
         }
     }

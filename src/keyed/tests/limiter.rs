@@ -43,7 +43,7 @@ fn a_window_holds_no_more_than_its_threshold() {
     assert_eq!(passed(&limiter, 100, "ann"), 5);
 }
 
-/// As [`passed`], at the time of the limiter's own clock.
+/// Like [`passed`], but at the time of the limiter's clock.
 fn checked<C: Clock>(limiter: &KeyedLimiter<C>, key: &str) -> usize {
     let pass = |_: &u32| limiter.check(key).is_ok();
     (0..1_000).take_while(pass).count()
@@ -82,7 +82,7 @@ fn a_limiter_with_a_clock_does_not_refill_when_the_clock_steps_back() {
             assert_eq!(checked(&limiter, "ann"), 0);
             clock.advance(ms(100));
         }
-        // The limiter's time continues once the clock has stayed back for a second or two.
+        // The limiter accepts the earlier time once the clock has stayed back for a second or two.
         clock.advance(ms(3_000));
         assert!(
             limiter.check("ann").is_ok() || {
@@ -93,7 +93,7 @@ fn a_limiter_with_a_clock_does_not_refill_when_the_clock_steps_back() {
     }
 }
 
-/// A clock that returns these readings in order, and then the last one for ever.
+/// A clock that returns these readings in order, and then repeats the last one.
 #[derive(Debug)]
 struct Readings(Lock<Vec<Tick>>);
 
@@ -110,8 +110,7 @@ impl Clock for Readings {
 
 #[test]
 fn a_limiter_with_a_clock_ignores_a_single_wrong_reading() {
-    // Of the readings of one call, the first, the second or the third one is an hour ahead. The
-    // limiter is built at 10 s.
+    // The first, second or third reading of a call is an hour ahead. The limiter is built at 10 s.
     for wrong in 0..3 {
         let mut readings = vec![at(10_000); 20];
         readings.extend((0..6).map(|n| at(if n == wrong { 3_610_000 } else { 10_000 })));
@@ -161,8 +160,8 @@ fn keys_without_a_place_share_one_quota() {
     let sum: usize = (0..100)
         .map(|key| passed(&limiter, 0, &key.to_string()))
         .sum();
-    // Eight keys have slots, and the others share a word, on which five calls pass, and one of each
-    // of the 92 keys is refused.
+    // Eight keys have slots. The remaining 92 keys share a word: five of their calls pass, and one
+    // call of each key is refused.
     assert_eq!((sum, limiter.overflows()), (9 * 5, 5 + 92));
     assert_eq!(passed(&limiter, 5_000, "new"), 5);
 }

@@ -1,4 +1,5 @@
-//! Tests of keys: compared with naive oracles, and in tables so small that keys compete for slots.
+//! Tests of keys, many of them against naive oracles, or in tables so small that keys compete for
+//! slots.
 
 mod blocks;
 mod calendar;
@@ -59,7 +60,7 @@ fn release(keys: &HotKeys, taken: &KeyTokens) {
     keys.release(taken.pinned(), taken.paid as u32);
 }
 
-/// When a refused call could pass.
+/// Makes a call that must be refused. Returns the time at which it could pass.
 fn refused(keys: &HotKeys, now: Tick, key: Digest, limit: &KeyLimit, n: u32) -> Option<Tick> {
     keys.take(now, key, limit, n).unwrap_err().available_at()
 }

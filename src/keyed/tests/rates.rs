@@ -1,4 +1,4 @@
-//! Tests of keys whose limit changes: what they have spent stays the same number of tokens.
+//! Tests of keys whose limit changes: the number of tokens that they have spent does not change.
 
 use super::*;
 use crate::keyed::RatesInUse;
@@ -8,7 +8,7 @@ fn left<const N: usize>(keys: &HotKeys, now: u64, key: Digest, limits: [&KeyLimi
     limits.map(|limit| keys.left(at(now), key, limit))
 }
 
-/// Takes one token at `now`. Returns whether it passed.
+/// Makes a call of one token at `now`. Returns whether it passed.
 fn take(keys: &HotKeys, now: u64, key: Digest, limit: &KeyLimit) -> bool {
     keys.take(at(now), key, limit, 1).is_ok()
 }
@@ -16,8 +16,9 @@ fn take(keys: &HotKeys, now: u64, key: Digest, limit: &KeyLimit) -> bool {
 #[test]
 fn spent_tokens_keep_their_number_at_another_limit() {
     const HOUR: Duration = Duration::from_secs(3_600);
-    // Threshold and burst of a limit, how many tokens are spent, threshold and burst of another
-    // limit, how many tokens are left at that one, and after how many seconds there is one more.
+    // The threshold and burst of a limit, the number of tokens that are spent, and the threshold
+    // and burst of a new limit. Then the number of tokens left at the new limit, and the seconds
+    // until one more is left.
     let cases = [
         // A higher limit takes effect at once.
         ((5.0, 0), 5, (100.0, 0), 95, 0),
@@ -26,7 +27,8 @@ fn spent_tokens_keep_their_number_at_another_limit() {
         ((3.0, 0), 3, (7.0, 0), 4, 0),
         ((5.0, 0), 5, (5.0, 3), 3, 0),
         ((5.0, 2), 7, (10.0, 0), 3, 0),
-        // A lower limit does so too: tokens spent beyond it must be earned again first.
+        // A lower limit takes effect at once too: tokens spent beyond it must be earned again
+        // first.
         ((100.0, 0), 2, (5.0, 0), 3, 0),
         ((100.0, 0), 4, (5.0, 0), 1, 0),
         ((100.0, 0), 5, (5.0, 0), 0, 36),
@@ -63,7 +65,7 @@ fn a_debt_is_paid_back_at_the_rate_of_the_last_call() {
     let limits = [&low, &high];
     assert_eq!(passes(&keys, 0, digest(1), &low, 100), 2);
     assert_eq!(left(&keys, 0, digest(1), limits), [0, 8]);
-    // One token takes half a second, as long as no call has come at the higher limit.
+    // A token is earned in half a second, as long as no call has come at the higher limit.
     assert_eq!(left(&keys, 500, digest(1), limits), [1, 9]);
     assert!(take(&keys, 500, digest(1), &high));
     assert_eq!(left(&keys, 500, digest(1), limits), [0, 8]);
@@ -77,8 +79,8 @@ fn a_debt_is_paid_back_at_the_rate_of_the_last_call() {
 
 #[test]
 fn a_key_of_two_limits_never_has_more_than_the_higher_one() {
-    // In whatever order the calls come: in any time the key gets at most its capacity and what is
-    // earned in that time at the higher rate.
+    // For any order of calls: in any time the key gets at most its largest capacity, plus the
+    // tokens that the highest rate earns in that time.
     let mut seed = 7_u64;
     let mut draw = |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -141,8 +143,8 @@ fn a_refund_brings_no_debt_back_to_a_key_at_rest() {
     let keys = keys(Counting::Refill, SECOND);
     let [old, new] = [2.0, 200.0].map(|threshold| keys.limit(threshold, 0));
     assert_eq!(passes(&keys, 0, digest(1), &old, 9), 2);
-    // At the new limit three tokens are spent, a debt of 15 ms; at the old one the debt would last
-    // for a second.
+    // At the new limit three tokens are spent, which is a debt of 15 ms. At the old limit two
+    // tokens are a debt of one second.
     let one = keys.take(at(0), digest(1), &new, 1).unwrap();
     assert_eq!(keys.left(at(16), digest(1), &old), 2);
     keys.refund(|| at(16), &one);
@@ -164,7 +166,8 @@ fn a_shortened_debt_uses_the_time_at_which_the_word_was_read() {
     let keys = keys(Counting::Refill, SECOND);
     let [old, new] = [1.0, 10.0].map(|threshold| keys.limit(threshold, 0));
     assert!(take(&keys, 5_000, digest(1), &old));
-    // The call is late: converted by its own time, the debt would end before the first call.
+    // The second call is late. If its time were used to convert the debt, the debt would end before
+    // the first call.
     let late = |time: u64| keys.take_by(at(3_000), digest(1), &new, 1, || at(time));
     assert!(late(5_000).is_ok());
     assert_eq!(left(&keys, 5_000, digest(1), [&new]), [8]);
@@ -192,7 +195,7 @@ fn rates_that_nobody_needs_make_room_for_others() {
     assert_eq!(passes(&keys, 1_000, digest(1), &none, 100), 15);
     assert_eq!(passes(&keys, 3_000, digest(1), &second, 100), 2);
 
-    // After a reload only the rule with the second rate is left, and a debt at the first rate.
+    // After a reload, only a rule with the second rate and a debt at the first rate use numbers.
     assert!(take(&keys, 9_000, digest(2), &first));
     let mut in_use = RatesInUse::default();
     in_use.note(&second);
@@ -212,7 +215,8 @@ fn a_table_with_a_rate_of_nanoseconds_keeps_times() {
     let slow = keys.limit(2.0, 0);
     assert!(take(&keys, 0, digest(1), &slow));
     let fast = keys.limit(1e6, 0);
-    // A fraction of a nanosecond is missing: the bits of the number now count as time.
+    // A token is missing because the bits of the rate number now count as time, less than a
+    // nanosecond.
     assert_eq!(keys.left(at(0), digest(1), &fast), 499_999);
     assert!(take(&keys, 0, digest(1), &fast));
     assert!(!take(&keys, 0, digest(1), &slow));
@@ -230,6 +234,7 @@ fn keys_that_share_a_word_share_their_tokens() {
     assert_eq!(passes(&keys, 0, digest(8), &low, 100), 2);
     assert_eq!(passes(&keys, 0, digest(9), &high, 100), 8);
     assert!(!take(&keys, 0, digest(10), &low));
-    // A call is counted as an overflow once, also if it is repeated for a debt at another rate.
+    // A call is counted as an overflow only once, even if it is repeated because of a debt at
+    // another rate.
     assert_eq!(keys.overflows(), 3 + 9 + 1);
 }

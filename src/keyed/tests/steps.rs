@@ -26,7 +26,7 @@ enum Step {
 /// A step of a single key.
 #[derive(Clone, Debug)]
 enum Turn {
-    /// A call by a clock reading that is `late_ns` old.
+    /// A call with a clock reading that is `late_ns` old.
     Take {
         late_ns: u64,
         n: u32,
@@ -81,7 +81,7 @@ struct Pair {
     /// The oracle of a new key.
     new: Exact,
     exact: HashMap<u64, Exact>,
-    /// When each key was last counted in a slot.
+    /// The time at which each key was last counted in a slot.
     touched: HashMap<u64, u64>,
     /// The oracle of the shared word.
     overflow: Exact,
@@ -106,11 +106,11 @@ impl Pair {
         limits: [(u32, u32); 2],
         sets: usize,
     ) -> Self {
-        // Prepares the limits twice: the first one may be prepared before the table knows that the
-        // other one has a shorter token.
+        // Prepares the limits twice, because the second limit may have such cheap tokens that the
+        // first one must be prepared without a rate number.
         let [_, ready] =
             [(); 2].map(|()| limits.map(|(threshold, burst)| keys.limit(threshold.into(), burst)));
-        // A token that costs less than 16 µs.
+        // Whether a token costs less than 16 µs.
         let is_short = |&(threshold, _): &(u32, u32)| {
             let cost = (interval.as_nanos() * 16).checked_div(threshold.into());
             cost.is_some_and(|cost| cost < (1 << 18) - 1)
@@ -138,8 +138,8 @@ impl Pair {
     }
 
     fn take(&mut self, now: u64, key: u64, n: u32) {
-        // Every key has only one limit, and in a queue only one weight: with several, eviction
-        // would matter (see `queue`).
+        // Every key has only one limit, and in a queue only one weight: with several, an eviction
+        // could make a difference (see `queue`).
         let which = key as usize % 2;
         let n = if matches!(self.count, Counting::Queue(_)) {
             n.min(1)
@@ -157,7 +157,7 @@ impl Pair {
             .take(Tick::from_nanos(now), digest(key), &self.ready[which], n);
         let is_overflow = self.keys.overflows() > before;
         if self.sets == 1 && !matches!(self.count, Counting::Queue(_)) && n > 0 {
-            // A key gets a slot unless eight others need theirs.
+            // A key gets a slot unless eight other keys are not at rest.
             let (threshold, burst) = self.limits[which];
             let burst = if self.count == Counting::Refill {
                 burst
@@ -268,7 +268,7 @@ proptest! {
         steps in steps(),
     ) {
         let mut pair = Pair::new(count, Duration::from_millis(interval_ms), limits, sets);
-        // Starts at 0, or a few buckets before their numbers wrap.
+        // Starts at 0, or a few buckets before bucket numbers wrap.
         let mut now = begin * interval_ms * MS / 2;
         for step in steps {
             match step {
@@ -318,8 +318,8 @@ proptest! {
         }
     }
 
-    /// Eight sets have a slot for every key, as a key with a slot in only one of both tables would
-    /// count apart.
+    /// The tables have eight sets, so that every key gets slots in both tables: the oracle does not
+    /// know keys with a slot in only one of them.
     #[test]
     fn keys_get_as_much_in_wide_windows_as_if_none_were_evicted(
         interval_s in prop_oneof![Just(1_u64), 1..100_u64],
@@ -345,7 +345,8 @@ proptest! {
         prop_assert_eq!(pair.keys.overflows(), 0);
     }
 
-    /// A late call counts in the newest bucket of its key, whose number its word has.
+    /// A late call counts in the newest bucket of its key, whose number is in the word after the
+    /// call.
     #[test]
     fn a_wide_window_never_holds_more_than_its_limit(
         threshold in prop_oneof![1..20_u32, 1..2_147_483_648_u32],
@@ -382,9 +383,9 @@ proptest! {
         }
     }
 
-    /// The guarantee itself: in any time, the calls that run take no more than the capacity and the
-    /// tokens earned in that time, whichever other calls are refunded, and however late clock
-    /// readings are used.
+    /// Checks the guarantee of refilled quotas: in any time, the calls that run take at most the
+    /// capacity plus the tokens earned in that time. Random other calls are refunded, and random
+    /// clock readings are late.
     #[test]
     fn a_refilled_quota_never_gives_more_than_it_has_and_earns(
         threshold in prop_oneof![1..20_u32, 1..2_147_483_648_u32],

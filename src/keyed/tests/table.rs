@@ -1,5 +1,5 @@
-//! Tests of the table: which key has a slot, which one loses it, and which ones share the overflow
-//! word.
+//! Tests of the table: which keys have a slot, which keys lose it, and which keys share the
+//! overflow word.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -30,7 +30,7 @@ fn keys_that_find_a_full_table_share_one_quota_and_none_gets_a_fresh_one() {
         for key in 0..8 {
             assert_eq!(passes(&keys, 1_000, digest(key), &limit, 9), 0, "{count:?}");
         }
-        // A key at rest yields its slot; the others do not.
+        // A key at rest loses its slot to a new key; keys that are not at rest keep theirs.
         if count == Counting::Running {
             release(&keys, &held[3]);
         }
@@ -71,7 +71,8 @@ fn the_shared_word_is_whole_before_bucket_numbers_wrap() {
 fn a_key_with_a_slot_is_in_use_again_when_bucket_numbers_wrap() {
     let keys = crowded(Counting::Window);
     exhaust(&keys, 1_000, &keys.limit(5.0, 0));
-    // Words look current again 2^24 buckets of 500 ms later, from 1 024 buckets before their own.
+    // After 2^24 buckets of 500 ms, bucket numbers repeat, and old words look current. They do so
+    // from 1 024 buckets earlier on, which is the slack for late calls.
     let again = 1_000 + (500 << 24);
     for (now, in_use) in [
         (2_000, 0),
@@ -111,9 +112,9 @@ fn a_call_of_an_evicted_key_refunds_nobody() {
     }
 }
 
-/// A key has spent all its tokens at 1 000. Makes further calls of it after 3 000, with a clock
-/// reading from `read`, and returns how many pass. If `other_comes`, another key has taken the slot
-/// before.
+/// Makes further calls of a key that has spent all its tokens at 1 000, and returns how many pass.
+/// The calls come after 3 000, but with a clock reading of `read`. If `other_comes`, another key
+/// has taken the slot before.
 fn passes_after_a_sleep(count: Counting, read: u64, other_comes: bool) -> u32 {
     let keys = crowded(count);
     let limit = keys.limit(5.0, 0);
@@ -158,7 +159,7 @@ fn a_call_later_than_the_slack_evicts_a_window() {
         let keys = crowded(Counting::Window);
         let limit = keys.limit(5.0, 0);
         exhaust(&keys, 500 * (buckets + 7), &limit);
-        // A call with a clock reading from `buckets` buckets ago.
+        // A call of a new key with a clock reading that is `buckets` buckets old.
         assert!(keys.take(at(500 * 7), digest(9), &limit, 1).is_ok());
         assert_eq!(keys.overflows() == 0, is_pushed_out, "{buckets}");
     }
@@ -172,7 +173,7 @@ fn a_slot_changes_hands_only_after_the_largest_cost_of_its_queue() {
         assert!(keys.take(at(0), digest(key), &slow, 1).is_ok());
     }
     for now in [1, 500, 1_000] {
-        // All eight keys are within their second, so the ninth key has the shared queue.
+        // All eight keys are still within their gap, so a ninth key uses the shared queue.
         assert!(keys.take(at(now), digest(9), &fast, 1).is_ok());
     }
     assert_eq!(keys.overflows(), 3);
@@ -191,7 +192,8 @@ fn the_largest_cost_of_a_queue_counts_until_the_queue_is_at_rest() {
         }
     };
     all(0, 1_000);
-    // Another call of 1 000 tokens would have to wait for a second after these.
+    // The keys are not at rest after these calls either, because another call of 1 000 tokens would
+    // have to wait for a second.
     all(1, 1);
     assert!(keys.take(at(500), digest(9), &limit, 1).is_ok());
     assert_eq!(keys.overflows(), 1);
@@ -225,7 +227,7 @@ fn a_table_has_places_for_max_keys() {
             }
             assert_eq!(keys.overflows(), 0, "{max_keys}, table {table}");
             assert_eq!(keys.keys_in_use(at(0)), max_keys as usize);
-            // Each key is found wherever its slot is.
+            // Each key is found, in whichever set its slot is.
             for key in 0..max_keys {
                 let key = Digest(mixed(u64::from(table * max_keys + key)));
                 assert_eq!(keys.left(at(0), key, &limit), 0);
@@ -266,7 +268,7 @@ fn keys_at_rest_keep_their_slots_while_there_are_others() {
         let place = |key| table.take(mixed(key), call).unwrap().place;
         (0..count).map(place).collect::<Vec<_>>()
     };
-    // Each key is at rest when the next one comes, and none is evicted.
+    // Each key is at rest when the next key comes, but none is evicted.
     let first = round(1);
     let mut places: Vec<_> = first.iter().map(|place| format!("{place:?}")).collect();
     places.sort_unstable();
@@ -278,7 +280,7 @@ fn keys_at_rest_keep_their_slots_while_there_are_others() {
 #[test]
 fn most_keys_are_at_home() {
     let table = KeyTable::new(10_000);
-    // At most one key at a time is not at rest.
+    // Only the key of the last call is not at rest.
     let take = |now, key| {
         let call = Refill::new(Tick::ZERO, at(now), Rate::new(1e6, 0, SECOND), 1);
         table.take(mixed(key), call).unwrap().place
@@ -311,8 +313,8 @@ fn among_keys_at_rest_the_least_recently_seen_is_evicted_first() {
     for (now, slot) in (1..).zip([0, 1, 2, 3, 4, 5, 6, 7, 0]) {
         assert_eq!(see(10 * now, slot, 1), WordPlace::Slot(slot as u32));
     }
-    // New keys whose homes are in either cache line: each takes the slot of its home that was used
-    // longest ago.
+    // New keys, with their homes in different cache lines. Each takes the slot of its home that was
+    // used longest ago.
     for (now, (likes, gets)) in (200..).zip([(0, 1), (5, 4), (2, 2), (0, 3), (3, 0)]) {
         assert_eq!(see(now, likes, 2 + now), WordPlace::Slot(gets));
     }
@@ -367,7 +369,8 @@ fn no_place_is_lost_or_freed_twice_while_slots_change_hands() {
         }
     });
     assert_eq!(keys.keys_in_use(at(0)), 0);
-    // The count of the shared word is 0 as well: the ninth of nine keys has the whole limit.
+    // The count of the shared word is 0 as well: once eight keys have slots, a ninth key has the
+    // whole limit.
     let held: Vec<_> = (0..8)
         .map(|key| keys.take(at(0), digest(key), &limit, 1))
         .collect();

@@ -1,4 +1,4 @@
-//! Queues, turn by turn.
+//! Tests of queues with exact start times.
 
 use super::*;
 
@@ -18,19 +18,19 @@ fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
         [0, 0, 0, 0].map(|now| start(now, 1)),
         [Ok(at(0)), Ok(at(100)), Ok(at(200)), full(50)]
     );
-    // The bound itself is allowed.
+    // A wait of exactly the maximum is allowed.
     assert_eq!(start(49, 1), full(50));
     assert_eq!(start(50, 1), Ok(at(300)));
-    // A call of two keeps twice the distance to the one before it.
+    // A call of weight 2 has twice the distance to the previous call.
     assert_eq!(start(200, 2), full(250));
     assert_eq!(start(250, 2), Ok(at(500)));
     assert_eq!(keys.left(at(250), key, &limit), 0);
     assert_eq!(start(350, 1), Ok(at(600)));
-    // A call of 84 starts at once if 8.4 s have passed since the start of the call before it.
+    // A call of weight 84 starts at once if 8.4 s have passed since the start of the previous call.
     assert_eq!(start(9_000, 84), Ok(at(9_000)));
     assert_eq!(start(9_000, 1), Ok(at(9_100)));
     assert_eq!(keys.left(at(9_000), digest(2), &limit), 3);
-    // The first of a queue starts at once, at any cost.
+    // The first call of a queue starts at once, whatever its weight.
     let first = keys.take(at(9_000), digest(2), &limit, 100);
     assert_eq!(first.unwrap().start(), at(9_000));
 }
@@ -76,8 +76,8 @@ fn a_queue_gives_no_turn_after_the_last_tick() {
     let (limit, end) = (keys.limit(10.0, 0), Tick::from_nanos(u64::MAX));
     assert!(keys.take(end, digest(1), &limit, 1).is_ok());
     assert_eq!(refused(&keys, end, digest(1), &limit, 1), None);
-    // A call that costs more than all time: no other one follows, and its key is
-    // never at rest.
+    // A call that costs more than the range of times. No call can follow it, and its key is never
+    // at rest.
     let slow = keys.limit(1e-12, 0);
     assert!(keys.take(at(0), digest(2), &slow, 1).is_ok());
     assert_eq!(refused(&keys, end, digest(2), &slow, 1), None);

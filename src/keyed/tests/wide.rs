@@ -10,7 +10,7 @@ use crate::keyed::{Counting, HotKeys, KeyLimit};
 /// The largest limit.
 const MOST: u32 = (1 << 31) - 1;
 
-/// Keys that are counted in windows of a second.
+/// Creates keys that are counted in wide windows of a second.
 fn wide() -> HotKeys {
     keys(Counting::Window, SECOND).with_wide_windows(1_000)
 }
@@ -61,10 +61,11 @@ fn a_late_call_counts_in_the_newest_bucket() {
     let limit = keys.limit(3.0, 0);
     assert_eq!(passes(&keys, 499, key, &limit, 1), 1);
     assert_eq!(passes(&keys, 500, key, &limit, 1), 1);
-    // By a clock reading from the previous bucket.
+    // These calls have a clock reading from the previous bucket.
     assert_eq!(passes(&keys, 499, key, &limit, 9), 1);
     assert_eq!(refused(&keys, at(499), key, &limit, 1), Some(at(1_000)));
-    // The call in the first bucket has left, and the two in the second one still count.
+    // The call in the first bucket has left the window, and the two calls in the second bucket
+    // still count.
     assert_eq!(passes(&keys, 1_000, key, &limit, 9), 1);
     for late in [0, 499, 500, 999] {
         assert_eq!(passes(&keys, late, key, &limit, 9), 0);
@@ -80,12 +81,12 @@ fn a_bucket_is_refunded_and_reset_while_it_counts() {
     let [first, second] = [take(0, 2), take(0, 3)];
     let third = take(500, 4);
     assert!(keys.take(at(500), key, &limit, 1).is_err());
-    // Its bucket is closed, and still counts.
+    // The bucket of this call is closed, but still in the window.
     keys.refund(|| at(500), &first);
     assert_eq!(passes(&keys, 500, key, &limit, 9), 2);
     keys.refund(|| at(500), &third);
     assert_eq!(keys.left(at(500), key, &limit), 4);
-    // The second call's bucket has left the window, and another one has taken its word.
+    // The bucket of the second call has left the window, and a later bucket has taken its word.
     let fourth = take(1_000, 3);
     keys.refund(|| at(1_000), &second);
     assert_eq!(keys.left(at(1_000), key, &limit), 4);
@@ -111,7 +112,7 @@ fn a_budget_in_a_wide_window_holds_what_was_charged() {
     own.settle(&first.account, at(499), cost);
     own.close(&first.account, at(499), false);
     assert_eq!(keys.left(at(499), key, &limit), (1 << 30) - cost);
-    // Charges in the second bucket, one of them by a clock reading that is late.
+    // Charges in the second bucket, one of them with a late clock reading.
     for (now, units) in [(500, 1 << 29), (499, 1 << 29), (600, 1 << 20)] {
         budget.book(at(now), units);
     }
@@ -123,7 +124,7 @@ fn a_budget_in_a_wide_window_holds_what_was_charged() {
         ((1 << 30) + over, over)
     );
     assert_eq!(keys.keys_in_use(at(999)), 1);
-    // The first bucket leaves the window, and then the second one.
+    // The first bucket leaves the window, and later the second bucket.
     assert_eq!(keys.left(at(1_000), key, &limit), 0);
     assert_eq!(keys.left(at(1_500), key, &limit), 1 << 30);
     assert_eq!(keys.keys_in_use(at(1_500)), 0);
@@ -138,7 +139,7 @@ fn a_key_keeps_both_words_while_either_counts() {
     for key in 0..8 {
         assert_eq!(passes(&keys, 0, digest(key), &limit, 9), 1);
     }
-    // The ninth key has the shared word, and so has the tenth.
+    // Two more keys use the shared word.
     assert_eq!(passes(&keys, 0, digest(9), &limit, 9), 1);
     assert_eq!(passes(&keys, 999, digest(10), &limit, 9), 0);
     assert!(keys.overflows() > 0);
@@ -167,7 +168,7 @@ fn numbers_are_counted_from_the_creation_of_the_table() {
     }
 }
 
-/// Threads with clock readings from both sides of the edges of buckets.
+/// Runs threads whose clock readings lie on both sides of bucket edges.
 #[test]
 fn no_window_holds_more_whatever_the_clock_readings() {
     const THREADS: u64 = 4;
@@ -181,7 +182,7 @@ fn no_window_holds_more_whatever_the_clock_readings() {
                 let call = |round: u64| {
                     let now = round * 250 + (nth % 2) * 499;
                     let taken = keys.take(at(now), key, limit, 1).ok()?;
-                    // The bucket in which it counts: its own, or a later one.
+                    // The bucket in which the call counts: that of its time, or a later one.
                     Some((taken.after() >> 32) - 2)
                 };
                 (0..ROUNDS).filter_map(call).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Tests of each way of counting, call by call.
+//! Tests of each kind of counting, call by call.
 
 use std::cell::Cell;
 
@@ -16,11 +16,11 @@ fn five_and_a_burst_of_two_then_one_each_200_ms() {
     let [x, y] = ["x", "y"].map(|key| keys.digest(&Key::Str(key)));
     assert_eq!(passes(&keys, 0, x, &limit, 100), 7);
     assert_eq!(refused(&keys, at(0), x, &limit, 1), Some(at(200)));
-    // Another key has its own quota, and can have its own limit.
+    // Another key has a separate quota, and can have a different limit.
     assert_eq!(passes(&keys, 0, y, &keys.limit(1.0, 2), 100), 3);
     assert_eq!(passes(&keys, 199, x, &limit, 100), 0);
     assert_eq!(passes(&keys, 200, x, &limit, 100), 1);
-    // After 1 001 ms of rest, five more calls pass, as in Sentinel.
+    // After 1 001 ms without calls, five more calls pass, as in Alibaba Sentinel.
     assert_eq!(passes(&keys, 1_201, x, &limit, 100), 5);
     assert_eq!(passes(&keys, 9_000, x, &limit, 100), 7);
     assert_eq!(refused(&keys, at(9_000), x, &limit, 3), Some(at(9_600)));
@@ -31,7 +31,7 @@ fn five_and_a_burst_of_two_then_one_each_200_ms() {
 fn a_fraction_of_a_token_is_a_head_start_to_the_next_one() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.5, 0);
-    // A token takes 400 ms, and half a token is left.
+    // A token is earned in 400 ms, and half a token is left.
     assert_eq!(passes(&keys, 0, digest(1), &limit, 100), 2);
     assert_eq!(refused(&keys, at(0), digest(1), &limit, 1), Some(at(200)));
     assert_eq!(refused(&keys, at(0), digest(1), &limit, 3), None);
@@ -48,7 +48,8 @@ fn the_capacity_is_exact_at_every_threshold() {
         (7.0, 4, Duration::from_millis(1), 11),
         (2.7, 1, SECOND, 3),
         (1.0 / 3.0, 1, SECOND, 1),
-        // A token would take 32 years, which is cut to nine: the capacity is one such token.
+        // A token would cost 32 years. The cost is cut to nine years, which is also the longest
+        // debt, so the capacity is one token.
         (1e-9, 3, SECOND, 1),
         (999_999.0, 0, SECOND, 999_999),
         (2_147_483_647.0, 0, Duration::from_millis(1), 2_147_483_647),
@@ -128,7 +129,7 @@ fn a_refund_below_later_calls_is_not_given_twice() {
     let limit = keys.limit(2.0, 0);
     let [first, second] = [(); 2].map(|()| keys.take(at(0), digest(1), &limit, 1).unwrap());
     keys.refund(|| at(0), &first);
-    // The second one's debt, which ended at 1 000, now ends at 500.
+    // The debt of both calls ended at 1 000, and now ends at 500.
     assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 2);
     keys.refund(|| at(500), &second);
     assert_eq!(passes(&keys, 500, digest(1), &limit, 100), 0);
@@ -139,8 +140,8 @@ fn a_late_refund_uses_the_time_at_which_the_word_was_read() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.0, 0);
     let first = keys.take(at(0), digest(1), &limit, 1).unwrap();
-    // The caller reads the clock at 0, and then two calls come at 1 000. It finds the word changed,
-    // and reads the clock again.
+    // The refunding thread reads the clock at 0, and then two calls come at 1 000. The thread finds
+    // the word changed, and reads the clock again.
     let has_slept = Cell::new(false);
     let time = || {
         if has_slept.replace(true) {
@@ -175,7 +176,8 @@ fn a_late_clock_gets_no_more() {
     assert_eq!(passes(&keys, 4_000, digest(1), &limit, 100), 0);
     let early = Tick::from_nanos(1);
     assert_eq!(refused(&keys, early, digest(1), &limit, 1), Some(at(5_100)));
-    // A clock before the creation of the table, or at the end of its range, gets no more either.
+    // A clock reading from before the creation of the table, or at the end of the range, gets no
+    // more tokens either.
     let late = HotKeys::new(spec(Counting::Refill, SECOND), at(9_000));
     assert_eq!(passes(&late, 0, digest(1), &limit, 100), 10);
     assert_eq!(passes(&late, 9_000, digest(1), &limit, 100), 0);
@@ -198,10 +200,10 @@ fn an_aligned_window_holds_the_limit_and_slides_by_halves() {
     assert_eq!(refused(&keys, at(10_900), key, &limit, 6), None);
     assert_eq!(keys.left(at(11_000), key, &limit), 3);
     assert_eq!(passes(&keys, 11_000, key, &limit, 100), 3);
-    // A late clock counts in the newest bucket.
+    // A call with a late clock reading counts in the newest bucket.
     assert_eq!(refused(&keys, at(10_700), key, &limit, 1), Some(at(11_500)));
     assert_eq!(passes(&keys, 11_500, key, &limit, 100), 2);
-    // A lower limit forgets nothing.
+    // A lower limit does not reset the counts.
     assert_eq!(keys.left(at(11_500), key, &keys.limit(3.0, 0)), 0);
     assert_eq!(passes(&keys, 20_000, key, &limit, 100), 5);
 }
@@ -255,7 +257,7 @@ fn bucket_numbers_wrap() {
 fn a_late_call_at_the_wrap_is_refused_until_the_newest_bucket_leaves() {
     let keys = keys(Counting::Window, SECOND);
     let limit = keys.limit(5.0, 0);
-    // The newest bucket has the number 0, and the one before it has the largest number.
+    // The newest bucket has the number 0, and the bucket before it has the largest number.
     let [late, newest, over] = [2, 1, -1].map(|before| at(((1 << 24) - before) as u64 * 500));
     assert!(keys.take(newest, digest(1), &limit, 5).is_ok());
     assert_eq!(refused(&keys, late, digest(1), &limit, 1), Some(over));
@@ -268,7 +270,7 @@ fn a_call_later_than_the_slack_opens_a_window_anew() {
         let limit = keys.limit(5.0, 0);
         let now = 500 * (buckets + 7);
         assert_eq!(passes(&keys, now, digest(1), &limit, 100), 5);
-        // A call with a clock reading from `buckets` buckets ago.
+        // A call with a clock reading that is `buckets` buckets old.
         let slept = passes(&keys, 500 * 7, digest(1), &limit, 1);
         assert_eq!(slept, again.min(1), "{buckets}");
         assert_eq!(passes(&keys, now, digest(1), &limit, 100), again);
@@ -302,13 +304,14 @@ fn one_more_token_comes_with_time_or_with_a_bucket() {
     let window = keys(Counting::Window, SECOND);
     assert_eq!(take(&window, 10_200, 9), 5);
     assert_eq!(next(&window, 10_200), at(11_000));
-    // A call starts every 200 ms, and six calls fit at once: one starts, and five wait.
+    // A call starts every 200 ms, so six calls fit: one starts, and five wait.
     let queue = keys(Counting::Queue(SECOND), SECOND);
     assert_eq!(take(&queue, 7, 3), 3);
     assert_eq!([7, 107].map(|now| next(&queue, now)), [at(207); 2]);
     assert_eq!(take(&queue, 7, 9), 3);
     assert_eq!(next(&queue, 107), at(207));
-    // A key that has its whole quota never gets more, even if the queue is not at rest.
+    // At 107 the key has its whole quota of two calls. It never gets more, although the queue is
+    // not at rest.
     let short = keys(Counting::Queue(Duration::from_millis(300)), SECOND);
     assert_eq!(take(&short, 7, 1), 1);
     assert_eq!([7, 106, 107].map(|now| next(&short, now)), [107; 3].map(at));
@@ -330,7 +333,7 @@ fn one_more_token_is_there_at_the_reported_time_and_not_before() {
         Counting::Queue(2 * SECOND),
     ] {
         let keys = keys(count, SECOND);
-        // A token of a queue costs whole nanoseconds: a little more than a third of a second.
+        // In a queue a token costs whole nanoseconds, slightly more than a third of a second.
         let limit = keys.limit(3.0, 0);
         assert_eq!(passes(&keys, 7, digest(1), &limit, 3), 3);
         let left = |nanos| keys.left(Tick::from_nanos(nanos), digest(1), &limit);
@@ -343,7 +346,7 @@ fn one_more_token_is_there_at_the_reported_time_and_not_before() {
 
 #[test]
 fn a_new_owner_begins_later_than_any_word_at_rest() {
-    /// Asserts that a new owner begins later than `last`, the word of the old one.
+    /// Asserts that the words of a new owner are later than `last`, the word of the old owner.
     fn is_passed_on(judge: &impl Judge, last: u64) {
         let fresh = judge.fresh(last);
         assert!(fresh > last, "{fresh:#x} after {last:#x}");
@@ -351,7 +354,7 @@ fn a_new_owner_begins_later_than_any_word_at_rest() {
     }
     let moment = Tick::from_nanos;
 
-    // A cost of 100 ms, which the queue rounds up to a gap of 2^28 ns. Times in words are 1 ns
+    // The cost is 100 ms, which the queue rounds up to a gap of 2^28 ns. Times in words are 1 ns
     // larger.
     let pace = Pace::new(10.0, SECOND);
     let queue = |ns| QueueCall::new(Tick::ZERO, moment(ns), pace, SECOND, 1);
@@ -360,7 +363,7 @@ fn a_new_owner_begins_later_than_any_word_at_rest() {
     assert_eq!(queue(over).rest(last), None);
     assert_eq!(queue(over + 1).rest(last), Some(over + 1));
     is_passed_on(&queue(over + 1), last);
-    // A queue without a turn, for example after its only one was cancelled.
+    // A queue without a turn, for example after its only turn was cancelled.
     let empty = queue(7).fresh(0);
     assert_eq!(queue(7).rest(empty), None);
     assert_eq!(queue(8).rest(empty), Some(1));

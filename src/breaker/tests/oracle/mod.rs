@@ -1,4 +1,4 @@
-//! Random calls, judged by breakers and by a naive model that keeps a list of events.
+//! Random calls are judged by breakers and by a naive model, which keeps a list of events.
 
 mod naive;
 
@@ -8,7 +8,7 @@ use crate::clock::Tick;
 use crate::stat::Refusal;
 use naive::{Naive, Part, State};
 
-/// A random rule, and its ratio, if its limit is one.
+/// Returns the settings of a random breaker, and its ratio if its limit is a ratio.
 fn random_spec(rng: &mut Rng) -> (BreakerSpec, Option<f64>) {
     let strategy = if rng.below(2) == 0 {
         Strategy::Slow(ms(rng.below(400)))
@@ -24,7 +24,7 @@ fn random_spec(rng: &mut Rng) -> (BreakerSpec, Option<f64>) {
         _ => BadLimit::Consecutive(count),
     };
     let buckets = [1, 2, 4, 5, 10][rng.below(5) as usize];
-    // Often shorter than the calls last.
+    // The open time is often shorter than the duration of a call.
     let most = [50, 500][rng.below(2) as usize];
     let open_for = 1 + rng.below(most);
     let open_up_to = (rng.below(2) == 0).then(|| ms(open_for + rng.below(3_000)));
@@ -65,7 +65,7 @@ impl Pair {
         let tick = Tick::from_millis(now);
         let refusals: Vec<_> = self.naive.iter().map(|naive| naive.refuses(now)).collect();
         let refusal = refusals.iter().position(Option::is_some).map(|index| {
-            // All breakers that refuse the call must let it pass.
+            // The call can pass once no breaker refuses it, at the latest of their times.
             let times: Option<Vec<_>> = refusals.iter().flatten().copied().collect();
             let latest = times.and_then(|times| times.into_iter().max());
             Refusal::new(index as u32, tick, latest.map(Tick::from_millis))
@@ -146,7 +146,8 @@ impl Pair {
     }
 }
 
-/// The time of the next step: mostly the same or a little later, sometimes far ahead or earlier.
+/// Returns the time of the next step: mostly the same or slightly later, sometimes far ahead or
+/// earlier.
 fn next_time(now: u64, rng: &mut Rng) -> u64 {
     match rng.below(200) {
         0 => now.saturating_sub(rng.below(3_000)),
