@@ -1,4 +1,4 @@
-//! The sliding window of a breaker: counts of ended calls and of bad ones.
+//! The sliding window of a breaker: counts of ended calls and of bad calls.
 //!
 //! ```text
 //! head    bucket 8
@@ -7,36 +7,36 @@
 //! ```
 //!
 //! A cell is one word with its counts, their bucket, and the generation of the breaker in which
-//! they were made. One compare-and-swap adds to the counts or, if they are of another bucket or
-//! generation, starts anew. So counts are never mixed, and a bucket is never half cleared.
+//! they were made. One compare-and-swap adds to the counts or, if they belong to another bucket or
+//! generation, replaces them. So counts are never mixed, and a bucket is never half cleared.
 //!
-//! A call reads a cell *first*, and then checks that the head and the generation are still those
+//! A call *first* reads a cell, and then checks that the head and the generation are still those
 //! for which it counts. If they are, the value that it read is not of a newer bucket or generation:
 //! a thread that writes such a value has seen the head or the breaker move before, and the call
-//! reads both after the cell (acquire, pairing with the release of the writer). If they move later,
-//! the swap fails if another call has used the cell since. Otherwise it only changes counts that
-//! are no longer read.
+//! reads head and generation after the cell (acquire, pairing with the release of the writer). If
+//! the head or the generation moves later, there are two cases. If another call has used the cell
+//! since, the swap fails. Otherwise the swap only changes counts that are no longer read.
 //!
 //! A cell distinguishes 2¹² rounds of the ring and 2⁸ generations. The thread that moves the head
 //! rewrites the cells that it skips, and the thread that begins a generation empties the cells that
-//! have its stamp, from 2⁸ versions ago. So old stamps never look new. A call with a late clock
-//! counts in the newest bucket. Calls that end at the same instant in two neighbouring buckets can
-//! each miss the other one when they compute their sums; the next call sees both.
+//! have the same stamp from 2⁸ versions ago. So old stamps never look new. A call with a late clock
+//! reading counts in the newest bucket. Of two calls that end at the same time in neighbouring
+//! buckets, each can miss the other when it computes its sum; the next call sees both.
 
 use super::counts::{Ended, Sum};
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
 use crate::clock::Tick;
 use crate::stat::bucket_of;
 
-/// Enough for four times [`MAX_COUNT`](super::spec::MAX_COUNT) calls.
+/// The bits of a count: enough for four times [`MAX_COUNT`](super::spec::MAX_COUNT) calls.
 const COUNT_BITS: u32 = 22;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const TAG_BITS: u32 = 20;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const ROUND_BITS: u32 = 12;
 const ROUND_MASK: u64 = (1 << ROUND_BITS) - 1;
-/// The most rounds of the ring that the head may skip at once: fewer than there are stamps of
-/// rounds.
+/// The maximum number of rounds of the ring that the head skips at once: fewer than there are
+/// stamps of rounds.
 const FARTHEST: u64 = ROUND_MASK - 1;
 
 /// The window of one breaker: see the [module](self).
@@ -44,7 +44,8 @@ const FARTHEST: u64 = ROUND_MASK - 1;
 pub(super) struct CountWindow {
     /// The newest bucket in which a call has ended.
     head: AtomicU64,
-    /// The bucket after the newest one with a bad call of any generation; 0 for none.
+    /// The bucket after the newest bucket with a bad call of any generation; 0 if there was no bad
+    /// call.
     after_bad: AtomicU64,
     /// The counts, in a ring of buckets.
     cells: Box<[AtomicU64]>,
@@ -62,7 +63,7 @@ struct Spot {
 #[derive(Clone, Copy)]
 struct WindowCell(u64);
 
-/// The stamp of counts that are made in this version of the breaker's word.
+/// Returns the stamp of counts that are made in this version of the breaker's word.
 const fn generation(version: u16) -> u8 {
     version as u8
 }
@@ -95,8 +96,8 @@ impl WindowCell {
         }
     }
 
-    /// Returns this cell with another call. In a full cell both counts are halved, or the total
-    /// stays unchanged.
+    /// Returns this cell with another call. If the cell is full, halves both counts to keep the
+    /// ratio, or leaves the total unchanged.
     const fn with(self, ended: Ended) -> Self {
         let Sum { mut total, mut bad } = self.sum();
         if total == COUNT_MASK {
@@ -132,8 +133,8 @@ impl CountWindow {
     }
 
     /// Counts a call that ended at `now`, and returns the counts of its generation in the window.
-    /// If the window has no bad call, returns zeros without computing the sum. `None` if `is_over`
-    /// reports a newer generation: then the call is not counted.
+    /// If the window has no bad call, returns zeros without computing the sum. If `is_over` reports
+    /// a newer generation, returns `None` and does not count the call.
     pub(super) fn count(&self, now: Tick, ended: Ended, is_over: impl Fn() -> bool) -> Option<Sum> {
         let generation = generation(ended.version);
         // Relaxed: `bucket_of` uses the head only as a guess.
@@ -173,8 +174,8 @@ impl CountWindow {
         }
     }
 
-    /// The bad calls of the generation of `version` in the window that ends at `now`. Changes
-    /// nothing.
+    /// Returns the number of bad calls of the generation of `version` in the window that ends at
+    /// `now`. Changes nothing.
     pub(super) fn bad(&self, now: Tick, version: u16) -> u64 {
         let newest = self.head();
         let bucket = bucket_of(now, self.bucket_ns, newest).max(newest);
@@ -201,8 +202,8 @@ impl CountWindow {
     }
 
     /// Empties the cells with the stamp of `version`, before the generation of that version begins.
-    /// Stops once `is_over` reports that another change of state was faster: then a cell with that
-    /// stamp can belong to the present generation.
+    /// Stops once `is_over` reports that another change of state was faster, because a cell with
+    /// this stamp can then belong to the current generation.
     pub(super) fn forget(&self, version: u16, is_over: impl Fn() -> bool) {
         let generation = generation(version);
         for cell in &self.cells {
@@ -227,8 +228,8 @@ impl CountWindow {
         }
     }
 
-    /// The counts of `generation` in the window that ends with the bucket at `newest`: the cells up
-    /// to it are of its round, and those behind it of the round before.
+    /// Returns the counts of `generation` in the window that ends with the bucket at `newest`. The
+    /// cells up to this one are of its round, and the cells behind it are of the previous round.
     fn sum(&self, newest: Spot, generation: u8) -> Sum {
         let (present, past) = self.cells.split_at(newest.place + 1);
         let mut sum = Sum::default();
@@ -250,14 +251,14 @@ impl CountWindow {
         sum
     }
 
-    /// Moves the head to `bucket`, unless it is there or beyond, and empties the cells of the
-    /// buckets that it skips. Returns the newest bucket.
+    /// Moves the head to `bucket`, unless it is already at or beyond it, and empties the cells of
+    /// the buckets that it skips. Returns the newest bucket.
     fn reach(&self, bucket: u64) -> u64 {
         let mut head = self.head();
         let mut is_clear = false;
         while head < bucket {
-            // After a leap as long as this, old stamps would look new. So the head first moves by
-            // one round, and the whole ring is emptied.
+            // After such a long leap, old stamps would look new. So the whole ring is emptied
+            // first, and the head moves by one round.
             let is_far = bucket - head > self.buckets() * FARTHEST && !is_clear;
             let next = if is_far && !planted(Bug::LeapWithStamps) {
                 self.skip(head + 1, head + self.buckets(), head);
@@ -300,7 +301,7 @@ impl CountWindow {
             if self.head() != head {
                 return;
             }
-            // If this fails, a faster thread has stamped the cell already.
+            // If the swap fails, a faster thread has already stamped the cell.
             let _ = cell.compare_exchange(found, empty.0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
@@ -327,8 +328,8 @@ impl CountWindow {
 mod tests {
     use super::*;
 
-    /// Counts a call, checks the returned sum, and returns the total and the bad calls in the
-    /// window.
+    /// Counts a call, checks the returned sum, and returns the numbers of all calls and of bad
+    /// calls in the window.
     fn count(window: &CountWindow, bucket: u64, version: u16, is_bad: bool) -> (u64, u64) {
         let ended = Ended {
             version,
@@ -351,7 +352,7 @@ mod tests {
         assert_eq!(count(&window, 12, 1, true), (3, 2));
         assert_eq!(count(&window, 13, 1, false), (3, 1));
         assert_eq!(count(&window, 15, 1, false), (2, 0));
-        // A late clock counts in the newest bucket.
+        // A call with a late clock reading counts in the newest bucket.
         assert_eq!(count(&window, 2, 1, true), (3, 1));
     }
 

@@ -1,11 +1,11 @@
 //! The limit of a rule that warms up, as a function of its stored tokens: the formulas of
-//! [`warm_up`](super::warm_up), without its state.
+//! [`warm_up`](super::warm_up), without state.
 
 use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// 2⁵³, from where on an `f64` cannot distinguish whole tokens.
+/// The bound of stored tokens, 2⁵³: above it, an `f64` cannot distinguish whole tokens.
 const MOST_TOKENS: f64 = 9_007_199_254_740_992.0;
 
 /// The limit as a function of the stored tokens.
@@ -15,7 +15,7 @@ pub(super) struct Curve {
     pub(super) interval: Duration,
     pub(super) period: Duration,
     pub(super) cold_factor: f64,
-    /// `None` if the limit always is the threshold.
+    /// `None` if the limit is always the threshold.
     pub(super) ramp: Option<Ramp>,
 }
 
@@ -25,8 +25,8 @@ pub(super) struct Ramp {
     pub(super) warning: f64,
     pub(super) max: f64,
     pub(super) step_ns: u64,
-    /// The tokens that a cold rule admits in one step, at least 1. A step with fewer passes counts
-    /// as idle.
+    /// The tokens that a cold rule admits in one step, at least 1. A step in which fewer tokens
+    /// pass counts as idle.
     pub(super) cold: u64,
 }
 
@@ -69,14 +69,15 @@ impl Ramp {
         })
     }
 
-    /// The start of the step in which `now` lies, in ns.
+    /// Returns the start of the step in which `now` lies, in ns.
     pub(super) const fn begin(&self, now: Tick) -> u64 {
         now.as_nanos() - now.as_nanos() % self.step_ns
     }
 
-    /// The load of the steps that one refill covers. The refill was `due` when the present step had
-    /// `begun`, or before; `since_last` tokens have passed since the last refill. If no call came
-    /// in the step before the present one, its load is 0, unless a queue still had turns in it.
+    /// Returns the tokens that count as passed in the steps that one refill covers. The current
+    /// step has `begun`, and the refill was `due` then or before. `since_last` tokens have passed
+    /// since the last refill. If no call came in the step before the current one, no tokens count,
+    /// unless a queue still had turns in that step.
     pub(super) fn load(
         &self,
         begun: u64,
@@ -95,7 +96,8 @@ impl Ramp {
         }
     }
 
-    /// The stored tokens after this refill, if `passed` tokens passed in the steps that it covers.
+    /// Returns the stored tokens after a refill, if `passed` tokens passed in the steps that it
+    /// covers.
     pub(super) fn refilled(&self, stored: f64, begun: u64, due: u64, passed: u64) -> f64 {
         let steps = begun.saturating_sub(due) / self.step_ns + 1;
         let is_idle = stored <= self.warning || passed < self.cold.saturating_mul(steps);
@@ -112,7 +114,7 @@ impl Ramp {
 // === impl Curve ===
 
 impl Curve {
-    /// The limit with `stored` tokens, between `threshold / cold_factor` and `threshold`.
+    /// Returns the limit with `stored` tokens, between `threshold / cold_factor` and `threshold`.
     pub(super) fn at(&self, stored: f64) -> f64 {
         let Some(ramp) = &self.ramp else {
             return self.threshold;
@@ -120,16 +122,16 @@ impl Curve {
         if stored <= ramp.warning {
             return self.threshold;
         }
-        // From 0 at the warning line to exactly 1 at the maximum.
+        // The value is 0 at the warning line and exactly 1 at the maximum.
         let coldness = (stored - ramp.warning) / (ramp.max - ramp.warning);
         let limit = self.threshold / (1.0 + (self.cold_factor - 1.0) * coldness);
-        // Raises the limit by a few units in the last place: rounding must not leave it just below
-        // a whole number.
+        // The limit is raised by a few units in the last place, because rounding must not leave it
+        // just below a whole number.
         (limit * (1.0 + 4.0 * f64::EPSILON)).min(self.threshold)
     }
 
-    /// The factor that converts tokens of `old` to tokens of this curve; `None` if the two differ
-    /// in more than the threshold.
+    /// Returns the factor that converts tokens of `old` to tokens of this curve; `None` if the two
+    /// curves differ in more than the threshold.
     pub(super) fn scale(&self, old: &Self) -> Option<f64> {
         let renamed = Self {
             threshold: self.threshold,
@@ -145,8 +147,8 @@ impl Curve {
 mod tests {
     use super::*;
 
-    /// A ramp with a warning line at 50 tokens and a maximum of 100. When cold, it admits three
-    /// tokens in a second.
+    /// Returns a ramp with a warning line at 50 tokens and a maximum of 100. When cold, it admits
+    /// three tokens in a second.
     fn ramp() -> Ramp {
         let second = Duration::from_secs(1);
         Ramp::new(10.0, second, 10 * second, 3.0).unwrap()
@@ -175,7 +177,7 @@ mod tests {
     #[test]
     fn a_cold_rule_admits_whole_tokens_in_a_step() {
         // The threshold, its interval in ms, the length of a step in seconds, and the tokens
-        // admitted in it.
+        // admitted in a step.
         for (threshold, interval_ms, seconds, cold) in [
             (10.0, 1_000, 1, 3),
             (10.0, 300, 1, 9),

@@ -9,25 +9,25 @@
 //!          low mark  high mark
 //! ```
 //!
-//! While the memory in use is unknown, the whole threshold holds: a missing measurement must not
-//! refuse calls.
+//! While the memory in use is unknown, the whole threshold applies, because a missing measurement
+//! must not refuse calls.
 //!
 //! # Source
 //!
-//! The memory-adaptive flow rule of sentinel-golang, which compares with the
-//! memory of the machine also inside of containers.
+//! The memory-adaptive flow rule of sentinel-golang, which uses the memory of the machine even
+//! inside containers.
 
-/// The curve of such a threshold: see the [module](self).
+/// A threshold as a function of the memory in use: see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MemoryCurve {
-    /// The thresholds up to the low mark, and from the high mark on.
+    /// The threshold up to the low mark, and the threshold from the high mark on.
     pub(crate) thresholds: [f64; 2],
-    /// The low mark and the high mark, in the unit in which the memory in use is given.
+    /// The low mark and the high mark, in the unit of the memory in use.
     pub(crate) marks: [f64; 2],
 }
 
 impl MemoryCurve {
-    /// The threshold while `used` memory is in use.
+    /// Returns the threshold while `used` memory is in use.
     pub(crate) fn threshold(&self, used: Option<f64>) -> f64 {
         let ([high, low], [from, to]) = (self.thresholds, self.marks);
         let Some(used) = used.filter(|&used| used > from) else {
@@ -87,7 +87,7 @@ mod tests {
             };
             let less = curve.threshold(Some(f64::min(uses.0, uses.1)));
             let more = curve.threshold(Some(f64::max(uses.0, uses.1)));
-            // The weighted mean is rounded.
+            // Rounding of the weighted mean can make a small difference.
             prop_assert!(more <= less * (1.0 + 4.0 * f64::EPSILON));
             prop_assert!((low..=high).contains(&more) && (low..=high).contains(&less));
         }

@@ -1,4 +1,4 @@
-//! Pacing: when the next call may start, and how many may pass just now.
+//! Pacing: when the next call may start, and how many calls may pass now.
 //!
 //! ```text
 //!   per interval                      start
@@ -16,9 +16,9 @@
 //!   the load.
 //! * [`MemoryCurve`]: a threshold that falls while memory runs out.
 //!
-//! A queue combines with either threshold. None of them knows rules, resources or timers, none
-//! allocates, locks or sleeps on the path of a call, and none needs a thread: each caller moves the
-//! state on.
+//! A queue can be combined with either threshold. None of these types knows rules, resources or
+//! timers. None allocates, locks or sleeps on the path of a call, and none needs a thread, because
+//! each caller advances the state.
 
 mod curve;
 mod memory;

@@ -66,7 +66,7 @@ model! {
 model! {
     a_refused_call_and_a_light_one at 3 fails with calls_that_move_first: MoveThenCheck;
     || {
-        // The heavy call can never pass; the light one always can.
+        // The heavy call can never pass. The light call must always pass.
         let queue = Arc::new(Throttle::new());
         let first = join(&queue, 0, 10, 0).unwrap();
         let other = queue.clone();
@@ -104,7 +104,7 @@ model! {
         let left = thread.join().unwrap();
         let third = join(&queue, 0, 10, 100).unwrap();
         let starts = apart([first, second, third], 10);
-        // The place of a cancelled turn is reused; a turn that could not be cancelled leaves a gap.
+        // The place of a cancelled turn is reused. A turn that could not be cancelled leaves a gap.
         assert_eq!(starts[2], if left { 20 } else { 30 });
     }
 }
@@ -140,7 +140,8 @@ model! {
         let thread = thread::spawn(move || other.limit(second(2), None, || 40));
         let ours = rule.limit(second(2), None, || 40);
         let theirs = thread.join().unwrap();
-        // Of 100 tokens, 40 are removed, once. No caller sees another value.
+        // 40 of the 100 tokens are removed once. No caller sees a limit of any other number of
+        // tokens.
         assert_eq!(rule.stored(), 60.0);
         let cold = [ours, theirs].map(|limit| limit < 4.0 || (7.1..7.2).contains(&limit));
         assert_eq!(cold, [true; 2], "{ours} {theirs}");
@@ -158,10 +159,12 @@ model! {
         let thread = thread::spawn(move || other.limit(second(3), None, || 70));
         rule.limit(second(2), None, || 40);
         thread.join().unwrap();
-        // A caller that lost to the previous step leaves the refill to the next caller.
+        // If the call at 3 s lost the claim to the refill of the previous step, this call does the
+        // refill.
         rule.limit(second(3), None, || 70);
-        // 70 tokens are removed in all, whichever caller removes which part, unless no call came in
-        // the second step. A caller that has nothing to remove finds the rule idle, and adds 10.
+        // If both refills run, 70 tokens are removed, in one or two parts. A caller that has
+        // nothing to remove finds the rule idle and adds 10, which leaves 40. If the second step
+        // had no call, no tokens are removed.
         let stored = rule.stored();
         assert!([30.0, 40.0, 100.0].contains(&stored), "{stored}");
     }
@@ -175,7 +178,8 @@ model! {
         let rule = WarmUp::new(10.0, Duration::from_secs(1), Duration::from_secs(10), 3.0);
         rule.limit(second(1), None, || 0);
         let rule = Arc::new(rule);
-        // Gives loom a place where a thread may sleep: it explores none between two loads.
+        // Gives loom a point at which a thread may sleep, because it explores none between two
+        // loads.
         let asked = Arc::new(AtomicU64::new(0));
         let ask = |asked: &AtomicU64, passed| {
             asked.fetch_add(1, Ordering::Relaxed);
@@ -190,8 +194,8 @@ model! {
         thread.join().unwrap();
         rule.limit(second(3), None, || 70);
         rule.limit(second(4), None, || 100);
-        // From the values of the model above, the 30 tokens of the last step are removed; below the
-        // warning line 10 were added before.
+        // The 30 tokens of the last step are removed from the values of the previous model. Below
+        // the warning line, 10 tokens were added before.
         let stored = rule.stored();
         assert!([10.0, 20.0, 70.0].contains(&stored), "{stored}");
     }

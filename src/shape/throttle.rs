@@ -1,4 +1,4 @@
-//! A leaky bucket: calls start one after the other, at least their cost apart.
+//! A leaky bucket: each call starts at least its cost after the previous call.
 //!
 //! ```text
 //! cost 100 ms, waits of at most 250 ms, five calls at 0
@@ -9,46 +9,50 @@
 //! ```
 //!
 //! The queue is one number, the start of the latest turn. A call of cost `c` at `now` starts at
-//! `max(now, last + c)`, and that becomes the latest start. So the cost of a call is its distance
-//! from the *previous* call. The first call after an idle time starts at once, at any cost, and
-//! idle time earns no burst. A call that would have to wait for too long changes nothing.
+//! `max(now, last + c)`, which becomes the latest start. So the cost of a call is its distance from
+//! the *previous* call. The first call after an idle time starts at once, at any cost, and idle
+//! time earns no burst. A call that would have to wait too long is refused and changes nothing.
 //!
-//! One compare-and-swap of that number decides, from the value on which the decision was based. So
-//! all turns have a total order, in which each start is at least its cost after the previous one.
-//! Two shortcuts break that, as models show: storing `last = now` at idle lets two calls pass at
-//! once, and moving the queue before the check refuses calls that come before it is moved back. The
-//! number publishes no other data, so it is relaxed.
+//! A call decides on the value of this number that it has read, and takes its turn by one
+//! compare-and-swap from this value. So all turns have a total order, in which each start is at
+//! least its cost after the previous start. Two shortcuts would break this order, as models show.
+//! If an idle queue were changed by a plain store, two calls could pass at the same time. If a call
+//! moved the queue before its check, other calls would be refused until it moves the queue back.
+//! The number publishes no other data, so its accesses are relaxed.
 //!
-//! A turn that will not be used can be cancelled only while it is the last one in the queue,
-//! because later calls know their starts already. Otherwise its gap stays. All turns that are held
-//! have different starts (each is later than the latest before it), so the number alone tells
-//! whether a turn is the last one.
+//! A turn that will not be used can be cancelled only while it is the last turn in the queue,
+//! because later calls already know their starts. Otherwise it leaves a gap. All turns that have
+//! not been cancelled have different starts, each later than the one before. So the number alone
+//! shows whether a turn is the last one.
 //!
-//! A call with a late clock waits longer, because the queue only moves back when a turn is
-//! cancelled. A call with a clock that is ahead delays the queue until the other clocks get there.
+//! A call with a late clock reading waits longer, because the queue only moves back when a turn is
+//! cancelled. A call with a clock that is ahead delays the queue until the other clocks have caught
+//! up.
 //!
-//! A second word holds the largest cost that any call has had: a turn can matter to the next call
-//! for that long, and until then the queue must not be dropped. No decision depends on it.
+//! A second word holds the largest cost that any call has had. The latest turn can delay the next
+//! call for this time, so the queue must not be dropped before. No decision on a call depends on
+//! this word.
 //!
 //! # Accuracy
 //!
-//! Costs are rounded up to whole nanoseconds. So the rate never exceeds the threshold, and for
-//! calls of one token it is lower by at most one part in 10⁹ ÷ (calls per second). That is less
-//! than one call a minute up to 4 000 calls per second; at 700 000 it is 0.03 %. The highest rate
-//! is one call per nanosecond.
+//! Costs are rounded up to whole nanoseconds. So the rate never exceeds the threshold. For calls of
+//! one token, it is lower by at most one part in 10⁹ ÷ (calls per second). Up to 4 000 calls per
+//! second, this is less than one call per minute; at 700 000 calls per second it is 0.03 %. The
+//! highest rate is one call per nanosecond.
 //!
 //! # Source
 //!
 //! The leaky bucket as a meter (ITU-T I.371, the generic cell rate algorithm without tolerance for
-//! bursts), as in Sentinel's rate limiter. Sentinel's rounds to milliseconds, takes both shortcuts,
-//! and never cancels a turn.
+//! bursts), as in the rate limiter of Alibaba Sentinel. That limiter rounds to milliseconds, takes
+//! both shortcuts, and never cancels a turn.
 
 use std::time::Duration;
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::{Tick, nanos};
 
-/// Stands for "no turn yet". No turn starts then: the queue ends one nanosecond before.
+/// Stands for "no turn yet". No turn ever starts at this time, because the last possible turn is
+/// one nanosecond earlier.
 const FRESH: u64 = u64::MAX;
 
 /// A queue of turns: see the [module](self).
@@ -56,25 +60,25 @@ const FRESH: u64 = u64::MAX;
 pub(crate) struct Throttle {
     /// The start of the latest turn.
     last: AtomicU64,
-    /// The largest cost of a call that got a turn, in ns. Can include a call that lost its turn to
-    /// another one.
+    /// The largest cost of a call that got a turn, in ns. It can include a call that lost its turn
+    /// to another call.
     heaviest: AtomicU64,
 }
 
-/// A place in the queue of a [`Throttle`]. It is either used or, once, cancelled.
+/// A place in the queue of a [`Throttle`]. It must either be used or be cancelled once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Turn {
     start: u64,
-    /// The latest start before this turn; `None` if the turn is not part of the queue.
+    /// The latest start when this turn was taken; `None` if the turn is not part of the queue.
     before: Option<u64>,
 }
 
-/// The cost of `weight` tokens at `threshold` tokens per `interval`, in nanoseconds: rounded up, at
-/// least 1 for any token, at most `u64::MAX`.
+/// Returns the cost of `weight` tokens at `threshold` tokens per `interval`, in nanoseconds. It is
+/// rounded up, at least 1 unless `weight` is 0, and at most `u64::MAX`.
 ///
-/// `None` if no token passes, that is, if the threshold is not above 0. A weight of 0 costs nothing
-/// at any threshold.
+/// Returns `None` if no token passes, that is, if the threshold is not above 0. A weight of 0 costs
+/// nothing at any threshold.
 ///
 /// For whole thresholds the result is exact; otherwise its relative error is at most 2⁻⁵².
 pub(crate) fn cost(weight: u32, threshold: f64, interval: Duration) -> Option<u64> {
@@ -93,8 +97,8 @@ pub(crate) fn cost(weight: u32, threshold: f64, interval: Duration) -> Option<u6
     })
 }
 
-/// Returns the start of a call behind `last`. The error is the time from which on it can join the
-/// queue, or `None` if that is beyond the range of clocks.
+/// Returns the start of a call behind `last`. The error is the time from which on the call can join
+/// the queue, or `None` if its turn is beyond the range of clocks.
 fn place(last: u64, now: u64, cost_ns: u64, max_wait_ns: u64) -> Result<u64, Option<Tick>> {
     if last == FRESH {
         return Ok(now);
@@ -119,13 +123,13 @@ impl Throttle {
         }
     }
 
-    /// Takes a turn at `now` or up to `max_wait` later, for a call of [`cost`] `cost_ns`. A call of
-    /// cost 0 starts at once and is not part of the queue.
+    /// Takes a turn at `now` or up to `max_wait` later, for a call with the [`cost`] `cost_ns`. A
+    /// call of cost 0 starts at once and is not part of the queue.
     ///
     /// # Errors
     ///
-    /// Returns the time, later than `now`, at which there will be a turn within `max_wait` if no
-    /// other call comes; `None` means never. The queue is unchanged then.
+    /// Returns the time, later than `now`, from which on the call can join if no other call comes;
+    /// `None` means never. In this case the queue is unchanged.
     pub(crate) fn join(
         &self,
         now: Tick,
@@ -168,8 +172,8 @@ impl Throttle {
         }
     }
 
-    /// Returns when [`join`](Self::join) would find a turn if no other call comes; `None` means
-    /// never. Takes nothing.
+    /// Returns the time from which on [`join`](Self::join) would give a turn if no other call
+    /// comes; `None` means never. Takes no turn.
     pub(crate) fn available_at(&self, now: Tick, cost_ns: u64, max_wait: Duration) -> Option<Tick> {
         let last = self.last.load(Ordering::Relaxed);
         if cost_ns == 0 {
@@ -178,8 +182,8 @@ impl Throttle {
         place(last, now.as_nanos(), cost_ns, nanos(max_wait)).map_or_else(|at| at, |_| Some(now))
     }
 
-    /// Notes the cost of a call that seems to get a turn, before it gets one: the cost of a call
-    /// that runs must not be missed, and that of a call that is always refused must not count.
+    /// Notes the cost of a call that seems to get a turn, before it gets one. So the cost of a call
+    /// that runs is never missed, and the cost of a call that is always refused does not count.
     #[cold]
     fn note_heavy(&self, now: u64, cost_ns: u64, max_wait_ns: u64) {
         let last = self.last.load(Ordering::Relaxed);
@@ -188,19 +192,19 @@ impl Throttle {
         }
     }
 
-    /// The largest cost of a call that has got a turn.
+    /// Returns the largest cost of a call that has got a turn.
     pub(crate) fn heaviest(&self) -> Duration {
         Duration::from_nanos(self.heaviest.load(Ordering::Relaxed))
     }
 
-    /// The start of the latest turn; `None` if there is none yet.
+    /// Returns the start of the latest turn; `None` if there is no turn yet.
     pub(crate) fn last(&self) -> Option<Tick> {
         let last = self.last.load(Ordering::Relaxed);
         (last != FRESH).then_some(Tick::from_nanos(last))
     }
 
-    /// Cancels a turn that is not used, however late. Returns false if other turns are behind it:
-    /// then its gap stays.
+    /// Cancels a turn that is not used, at any time. Returns false if other turns are behind it;
+    /// then the turn leaves a gap.
     pub(crate) fn cancel(&self, turn: Turn) -> bool {
         let Some(before) = turn.before else {
             return true;

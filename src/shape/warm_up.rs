@@ -13,57 +13,57 @@
 //! ```
 //!
 //! Stored tokens measure how cold a rule is. A new rule has the maximum, and its limit is `T/f`.
-//! Calls that pass use tokens up; at the warning line the rule is warm, and the limit is `T`. While
-//! fewer tokens pass than a cold rule admits, stored tokens come back at a rate of `T` per
-//! interval. With `q` tokens per second and a period `p`:
+//! Calls that pass use stored tokens up. From the warning line down, the rule is warm, and the
+//! limit is `T`. While fewer tokens pass than a cold rule admits, stored tokens come back at a rate
+//! of `T` per interval. With `q` tokens per second and a period `p`:
 //!
 //! ```text
 //! warning = p·q / (f − 1)      max = warning + 2·p·q / (1 + f)
 //! limit   = T / (1 + (f − 1)·(S − warning) / (max − warning))     above warning
 //! ```
 //!
-//! Under full load, the time from the maximum to the warning line is then exactly the period. (In
-//! the terms of the sources, `1 / limit` is a straight line of slope
-//! `(f − 1) / q / (max − warning)`.)
+//! Under full load, a rule then gets from the maximum to the warning line in exactly the period.
+//! (In the sources, `1 / limit` is a straight line of slope `(f − 1) / q / (max − warning)`.)
 //!
 //! The first caller in each *step* refills. If the rule is warm, or if fewer tokens passed in the
-//! previous step than a cold rule admits, it adds `q` times the time since the last refill. Then it
-//! subtracts the tokens that passed, which are none if no call came in that step. A step is at
-//! least one second, in whole seconds. It is also at least the interval, because a window can admit
-//! its whole limit in one second of it, and at least the time of one token at the cold rate. The
-//! limit of a cold rule is counted in whole tokens, as in a window: otherwise the 3 per second that
-//! fit into a limit of 3.33 would look like too little load, and the rule would stay cold for ever.
-//! Calls can come in batches, with steps in between in which no call comes but a queue has turns.
-//! Such steps are refilled together, by the tokens that passed in all of them.
+//! previous step than a cold rule admits, the refill adds `q` times the time since the last refill.
+//! Then it subtracts the tokens that passed; if no call came in the previous step, none passed.
+//!
+//! A step is a whole number of seconds. It is at least the interval, because a window can admit its
+//! whole limit in one second of the interval, and at least the time of one token at the cold rate.
+//! The limit of a cold rule is counted in whole tokens, as in a window. Otherwise the 3 tokens per
+//! second that fit into a limit of 3.33 would look like too little load, and the rule would stay
+//! cold for ever. If calls come in batches, there can be steps in which no call comes but a queue
+//! has turns. One refill covers these steps together, with the tokens that passed in all of them.
 //!
 //! Tokens are `f64`. A ramp of less than one token, or of more tokens than an `f64` can distinguish
-//! (2⁵³), is ignored: the limit is `T`. That includes a period of 0, a cold factor of 1 and a
-//! threshold of 0. Under whole limits a rule with `T < f` would admit nothing for ever;
-//! [`WarmUp::whole`] admits one call.
+//! (2⁵³), is ignored, and the limit is `T`. This is the case for a period of 0, a cold factor of 1
+//! and a threshold of 0. If the limit of a cold rule with `T < f` were cut to whole calls, it would
+//! be 0, and the rule would block for ever. So [`WarmUp::whole`] admits at least one call.
 //!
-//! The refill is claimed by a compare-and-swap of the time when it is due; callers that lose it, or
-//! come before the refill is done, use the tokens of the previous step. The winner changes the
-//! tokens by compare-and-swap, so that two winners of successive steps both count. A call with a
-//! late clock refills nothing.
+//! A caller claims the refill by a compare-and-swap of the time at which it is due. Callers that
+//! lose the claim, or come before the refill is done, use the tokens of the previous step. The
+//! winner changes the tokens by compare-and-swap, so that the refills of two successive steps both
+//! count. A call with a late clock reading refills nothing.
 //!
-//! The number of tokens that had passed at a refill is written only while no later refill is
-//! claimed. A thread that sleeps before that leaves it to the later refill, which then subtracts
-//! the tokens of both steps. So the number never goes back, and no tokens are subtracted twice. The
-//! number is stored with release and loaded with acquire: a thread that finds the number of a later
-//! refill also sees that this refill was claimed. All other words are relaxed, because each is
-//! valid by itself and publishes no other data.
+//! A refill writes the number of tokens that had passed, unless a later refill has been claimed
+//! meanwhile. In that case the later refill subtracts the tokens of both steps. So the number never
+//! decreases, and no tokens are subtracted twice. The number is stored with release and loaded with
+//! acquire: a thread that finds the number of a later refill also sees that this refill was
+//! claimed. All other words are relaxed, because each is valid by itself and publishes no other
+//! data.
 //!
 //! # Accuracy
 //!
-//! Under full load, a rule with paced calls is warm after the period, give or take two steps and
-//! two calls. In a window the limit is cut to whole calls, and warming up can take up to twice as
-//! long (at a limit of 1.9, one call passes).
+//! Under full load, a rule with a queue is warm after the period, within two steps and two calls.
+//! In a window the limit is cut to whole calls (at a limit of 1.9, one call passes), and warming up
+//! can take up to twice as long.
 //!
 //! # Source
 //!
-//! `SmoothWarmingUp` of Guava's `RateLimiter`, in the form of Sentinel's warm-up controller.
-//! Sentinel's cuts tokens to whole numbers (so that short ramps block for ever), never refills
-//! exactly at the warning line, and knows only intervals of a second.
+//! `SmoothWarmingUp` of Guava's `RateLimiter`, in the form of the warm-up controller of Alibaba
+//! Sentinel. That controller cuts tokens to whole numbers (so that short ramps block for ever),
+//! never refills exactly at the warning line, and supports only intervals of a second.
 
 use std::time::Duration;
 
@@ -71,10 +71,10 @@ use super::curve::{Curve, Ramp};
 use crate::base::sync::{Arc, AtomicU64, Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// Stands for "never refilled": after any refill, the next one is due later than at 0.
+/// Stands for "never refilled": after any refill, the next refill is due later than at 0.
 const NEVER: u64 = 0;
-/// The most steps that are searched for one in which a call can pass: it bounds the work of a
-/// prediction. After that, the limit of a cold rule is used.
+/// The maximum number of steps in which a prediction looks for room. It bounds the work of a
+/// prediction, which then uses the limit of a cold rule.
 const MOST_STEPS: u32 = 64;
 
 /// The state of a rule that warms up: see the [module](self).
@@ -89,8 +89,8 @@ pub(crate) struct WarmUp {
     passed: AtomicU64,
 }
 
-/// How many tokens have passed between two counts, which are kept modulo 2³²; 0 if the later count
-/// is smaller.
+/// Returns how many tokens have passed between two counts, which are kept modulo 2³²; 0 if the
+/// later count is smaller.
 fn since(before: u64, passed: u64) -> u64 {
     let since = (passed as u32).wrapping_sub(before as u32);
     (since as i32).max(0) as u64
@@ -122,13 +122,14 @@ impl WarmUp {
         }
     }
 
-    /// The limit per interval that holds at `now`.
+    /// Returns the limit per interval at `now`. Does the refill that is due.
     ///
     /// `last_turn` is the last turn in the queue of the rule, before this call joins it; `None` if
     /// the rule has no queue.
     ///
     /// `passed` returns the total of tokens that have passed in the statistics of the rule, modulo
-    /// 2³². Only one caller in each step calls it. A total that starts anew does no harm.
+    /// 2³². It is called once in each step. If the total restarts at 0, the next refill subtracts
+    /// nothing.
     pub(crate) fn limit(
         &self,
         now: Tick,
@@ -150,15 +151,16 @@ impl WarmUp {
         }
     }
 
-    /// Returns when a call can pass, at `from` or later, if no other call comes. `room` returns the
-    /// time from which on it could pass under a constant limit; `None` means never. Call it after a
-    /// [`refill`](Self::refill). `passed` returns the total of tokens that a refill at a later time
-    /// would find; from `known` on these are all that have passed by now.
+    /// Returns the time, at `from` or later, at which a call can pass if no other call comes. Must
+    /// be called after a [`refill`](Self::refill). `room` returns the time from which on the call
+    /// could pass under a constant limit; `None` means never. `passed` returns the total of tokens
+    /// that a refill at a later time would find; from `known` on, this includes all tokens that
+    /// have passed by now.
     ///
-    /// The next call refills. In the present step no refill is due, and the limit is the present
-    /// one. In the next step the tokens that passed in this one count, and may have warmed the rule
-    /// up. After that the rule only gets colder. Limits are tried in this order, because there can
-    /// be room under an earlier limit and none under a later one.
+    /// In the current step no refill is due, and the limit does not change. In the next step the
+    /// tokens that passed in the current step are subtracted, which may warm the rule up. After
+    /// that the rule only gets colder. Limits are tried in this order, because there can be room
+    /// under an earlier limit and none under a later one.
     pub(crate) fn available_at(
         &self,
         from: Tick,
@@ -186,7 +188,7 @@ impl WarmUp {
             if found.is_some_and(|found| found <= at) {
                 return Some(at);
             }
-            // Tokens that passed before this step can become known only during it.
+            // Tokens that passed before this step may become known only during this step.
             let is_known_later = begun == due && at < known && ramp.begin(known) == due;
             at = match found {
                 Some(found) if is_known_later => found.min(known),
@@ -195,25 +197,25 @@ impl WarmUp {
                 None => return None,
             };
         }
-        // No step was found: use the limit of a cold rule, the lowest one.
+        // No step with room was found: use the lowest limit, that of a cold rule.
         room(self.curve.at(ramp.max))
     }
 
-    /// `limit` in whole calls: at least one, if the threshold admits one.
+    /// Returns `limit` in whole calls: at least one, if the threshold is at least one.
     pub(crate) fn whole(&self, limit: f64) -> u32 {
         // Conversions saturate.
         (limit as u32).max(u32::from(self.curve.threshold >= 1.0))
     }
 
-    /// The stored tokens: the more, the colder.
+    /// The stored tokens. The more there are, the colder is the rule.
     pub(crate) fn stored(&self) -> f64 {
         f64::from_bits(self.stored.load(Ordering::Relaxed))
     }
 
-    /// Returns this rule with the state of `old`, or `old` itself if both are equal, so that no
-    /// token of calls that are still judged by the old rule is missed.
+    /// Returns `old` itself if both rules are equal, so that calls that still use the old rule
+    /// count as well. Otherwise returns this rule with the state of `old`.
     ///
-    /// Only for a rule that no call has used yet, and that shares its statistics with `old`.
+    /// This rule must not have been used by any call yet, and must share its statistics with `old`.
     pub(crate) fn inheriting(self, old: &Arc<Self>) -> Arc<Self> {
         if self.curve == old.curve {
             return old.clone();
@@ -246,7 +248,7 @@ impl WarmUp {
             .store(old.passed.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Does the refill that is `due`, unless another call does.
+    /// Does the refill that is `due`, unless another call has claimed it.
     #[cold]
     fn refill_from(
         &self,
@@ -266,7 +268,8 @@ impl WarmUp {
         }
         let since_last = self.note(passed(), next);
         if due == NEVER {
-            // Nothing is known of the time before, so the rule is cold.
+            // This is the first refill. Nothing is known about the time before, so the rule stays
+            // cold.
             return;
         }
         let load = ramp.load(begun, due, last_turn, since_last);
@@ -288,8 +291,9 @@ impl WarmUp {
         }
     }
 
-    /// Notes the total of tokens that had `passed` at the refill before `next`. Returns how many
-    /// passed since the last refill; 0 if a later refill accounts for them.
+    /// Notes the total of tokens that had `passed` at this refill, after which the next refill is
+    /// due at `next`. Returns how many passed since the last refill; 0 if a later refill accounts
+    /// for them.
     fn note(&self, passed: u64, next: u64) -> u64 {
         let mut before = self.passed.load(Ordering::Acquire);
         loop {

@@ -1,9 +1,10 @@
-//! How many calls the service can hold without a queue, estimated from its latest throughput.
+//! Estimates how many concurrent calls the service can handle without a queue, from its latest
+//! throughput.
 //!
 //! By Little's law, a system that completes λ calls a second, each of which takes the time W, holds
 //! L = λ · W calls. With the largest λ that was seen and the smallest W, which is the time without
-//! a queue, L is the number of calls that the system can hold at its best speed. More calls at once
-//! only wait for each other.
+//! a queue, L is the number of calls that the system can hold at its best speed. Any further
+//! concurrent calls only wait.
 //!
 //! ```text
 //! second      −4   −3   −2   −1   now
@@ -14,7 +15,8 @@
 //! ```
 //!
 //! BBR, a congestion control of TCP, sets its window by the same idea: the largest bandwidth times
-//! the smallest round-trip time of some past interval. Sentinel names its form after it.
+//! the smallest round-trip time of some past interval. Alibaba Sentinel calls its estimate BBR as
+//! well.
 
 use std::fmt;
 use std::time::Duration;
@@ -58,13 +60,13 @@ use crate::stat::{Node, NodeBucket};
 /// # Accuracy
 ///
 /// Both forms are estimates. A response time ends with the head of the response, but a call is in
-/// flight until the end of its body. So a service whose bodies stream for a long time holds more
-/// calls than the estimate allows: set no limit on the load there. As long as no call has been
-/// measured, the estimate is ten calls.
+/// flight until the end of its body. So a service that streams bodies for a long time holds more
+/// calls than the estimate allows: do not limit the load of such a service. As long as no call has
+/// been measured, the estimate is ten calls.
 ///
-/// A call is refused if more calls than the estimate, and more than one, are in flight
-/// before it: with an estimate of ten, an eleventh call runs and a twelfth does not, and
-/// two may always run.
+/// A call is refused if the number of calls in flight before it is above the estimate and above
+/// one. With an estimate of ten, an eleventh call runs and a twelfth is refused. Two calls may
+/// always run.
 ///
 /// # Source
 ///
@@ -72,12 +74,12 @@ use crate::stat::{Node, NodeBucket};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Capacity {
-    /// The most calls that one of the last ten whole seconds completed, times the smallest of their
-    /// average response times. Calls of any weight count as one. A single fast response among slow
-    /// ones does not make the estimate small. Default.
+    /// The largest number of calls completed in one of the last ten whole seconds, times the
+    /// smallest average response time of these seconds. Calls of any weight count as one. A single
+    /// fast response among slow ones does not make the estimate small. Default.
     #[default]
     Robust,
-    /// As in Sentinel for Java: the largest weight that one bucket of the present window completed,
+    /// As in Sentinel for Java: the largest weight completed in one bucket of the current window,
     /// converted to a rate per second, times the smallest response time of a single call in the
     /// window. The weight counts as at least 1, the time as at least 1 ms and at most 5 s.
     Sentinel,
@@ -117,13 +119,13 @@ pub(crate) struct Estimate {
     pub(crate) min_rt: Duration,
 }
 
-/// How many whole seconds the robust form looks back: enough to see the service without a queue now
-/// and then, and few enough to follow a deployment.
+/// The number of whole seconds that the robust form covers. They are enough to include times
+/// without a queue, and few enough to follow a deployment.
 const SECONDS: usize = 10;
-/// Sentinel's bounds of the smallest response time.
+/// The bounds that Alibaba Sentinel sets for the smallest response time.
 const LONGEST_MIN_RT: Duration = Duration::from_secs(5);
 const SHORTEST_MIN_RT: Duration = Duration::from_millis(1);
-/// The lower bound of the robust form: the precision of response times.
+/// The smallest response time in the robust form: the precision of response times.
 const PRECISION: Duration = Duration::from_micros(1);
 
 impl Capacity {
@@ -141,20 +143,21 @@ impl Capacity {
 }
 
 impl Estimate {
-    /// Sentinel's assumption as long as no call is known: one call in each of the two buckets of a
-    /// second, and 5 s, which gives ten calls.
+    /// The assumption of Alibaba Sentinel as long as no call has been measured: one call in each of
+    /// the two buckets of a second, and a response time of 5 s, which gives ten calls.
     pub(crate) const INITIAL: Self = Self {
         max_complete_per_second: 2.0,
         min_rt: LONGEST_MIN_RT,
     };
 
-    /// The number of calls at once: the product of the factors.
+    /// The estimated number of concurrent calls: the product of the factors.
     pub(crate) fn calls(&self) -> f64 {
-        // Divides only once, an exact product, so that a whole result is exact.
+        // Divides only once, after the multiplication, so that a whole result is exact.
         self.max_complete_per_second * self.min_rt.as_nanos() as f64 / 1e9
     }
 
-    /// Sentinel's form, from the `buckets` of a window that has `count` buckets in `interval`.
+    /// The form of Alibaba Sentinel, from the `buckets` of a window that has `count` buckets in
+    /// `interval`.
     pub(crate) fn of_buckets(buckets: &[NodeBucket], count: u32, interval: Duration) -> Self {
         let (mut most, mut min_rt) = (1, LONGEST_MIN_RT);
         for bucket in buckets {
@@ -167,7 +170,7 @@ impl Estimate {
         }
     }
 
-    /// The robust form, from the last seconds, oldest first. The last one is the present second,
+    /// The robust form, from the last seconds, oldest first. The last item is the current second,
     /// which is ignored because it is not complete.
     pub(crate) fn of_seconds(seconds: &[NodeBucket]) -> Self {
         let Some((_, whole)) = seconds.split_last() else {
@@ -206,7 +209,7 @@ mod tests {
         Node::new(SECOND, 2, at(0)).unwrap()
     }
 
-    /// Completes `calls` calls of weight `n` at `ms`, which took `rt_ms`.
+    /// Completes `calls` calls of weight `n` at `ms`. Each took `rt_ms`.
     fn complete(node: &Node, ms: u64, calls: u32, n: u32, rt_ms: u64) {
         for _ in 0..calls {
             node.pass(at(ms), n);
@@ -223,7 +226,7 @@ mod tests {
         assert_eq!(estimate.max_complete_per_second, 100.0);
         assert_eq!(estimate.min_rt, Duration::from_millis(20));
         assert_eq!(estimate.calls(), 2.0);
-        // The bucket of the 50 leaves the window.
+        // The bucket with the 50 calls leaves the window.
         let later = Capacity::Sentinel.estimate(&node, at(1_100));
         assert_eq!(later.calls(), 5.4);
     }
@@ -263,7 +266,7 @@ mod tests {
         let node = node();
         complete(&node, 100, 99, 1, 40);
         complete(&node, 200, 1, 1, 0);
-        // Sentinel's form is now below one call.
+        // The form of Alibaba Sentinel is now below one call.
         assert_eq!(Capacity::Sentinel.estimate(&node, at(900)).calls(), 0.2);
         let robust = Capacity::Robust.estimate(&node, at(1_100));
         assert_eq!(robust.max_complete_per_second, 100.0);
@@ -274,7 +277,7 @@ mod tests {
     fn the_robust_form_looks_at_ten_whole_seconds() {
         let node = node();
         complete(&node, 500, 100, 1, 20);
-        // The present second does not count yet.
+        // The current second does not count yet.
         assert_eq!(Capacity::Robust.estimate(&node, at(900)), Estimate::INITIAL);
         complete(&node, 1_500, 10, 1, 100);
         for now in [2_000, 10_999] {

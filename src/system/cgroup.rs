@@ -1,7 +1,7 @@
-//! The CPU quota and the memory limit of a process: the tightest ones of its control groups.
+//! Reads the CPU quota and the memory limit of a process: the tightest of all its control groups.
 //!
-//! A process is in one group of each hierarchy, and the limits of all parent groups bind it too.
-//! Two files of `/proc/self` tell which groups these are:
+//! A process is in one group of each hierarchy, and the limits of all parent groups apply too. Two
+//! files in `/proc/self` show which groups these are:
 //!
 //! ```text
 //! cgroup     4:cpu,cpuacct:/pods/a     hierarchy : controllers : group
@@ -12,12 +12,12 @@
 //! looked at: /sys/fs/cgroup/cpu/a, /sys/fs/cgroup/cpu
 //! ```
 //!
-//! In a container the parents of its own group are usually not visible. A group without a file for
-//! the limit, such as a root, has no limit. A file that cannot be read or parsed is an error: then
-//! the limit is unknown.
+//! In a container, the parents of its group are usually not visible. A group without a file for the
+//! limit, such as a root group, has no limit. If a file cannot be read or parsed, the limit is
+//! unknown.
 //!
-//! Some machines run both versions together. A resource is then controlled by one version, and the
-//! other one has no such files. Both are checked.
+//! Some machines run both versions together. Each resource is then controlled by one version, and
+//! the other version has no files for it. Both versions are checked.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,14 +53,15 @@ struct Mount {
 // === impl Groups ===
 
 impl Groups {
-    /// Finds the groups of `controller`, which is `cpu` or `memory`, for the process whose
-    /// `/proc/self` is below `root`.
+    /// Finds the groups of `controller`, which is `cpu` or `memory`. `root` is the folder that
+    /// contains `proc`.
     pub(super) fn find(root: &Path, controller: &str) -> io::Result<Self> {
         let Some(membership) = read(&root.join("proc/self/cgroup"))? else {
-            // A kernel without control groups.
+            // The kernel has no control groups.
             return Ok(Self(Vec::new()));
         };
-        // Decoded leniently: paths of other mounts can contain any bytes.
+        // Decoded with replacement characters, because the paths of other mounts can contain any
+        // bytes.
         let mounts = proc::text(&root.join("proc/self/mountinfo"))?;
         let mounts = mounts.lines();
         let mounts: Vec<_> = mounts
@@ -70,7 +71,7 @@ impl Groups {
         let lines = membership.lines();
         for (version, path) in lines.filter_map(|line| member(line, controller)) {
             let seen = || mounts.iter().filter(|mount| mount.version == version);
-            // Prefers the mount that shows the most parent groups.
+            // If several mounts show the group, the one with the most parent groups is used.
             let showing = seen().filter(|mount| mount.below(path).is_some());
             let mount = showing.min_by_key(|mount| mount.root.len());
             let Some(mount) = mount.or_else(|| seen().next()) else {
@@ -86,17 +87,17 @@ impl Groups {
         Ok(Self(groups))
     }
 
-    /// The tightest CPU quota, in cores; `None` if there is none.
+    /// Returns the tightest CPU quota, in cores; `None` if there is none.
     pub(super) fn quota(&self) -> io::Result<Option<f64>> {
         self.tightest(Group::quota, f64::min)
     }
 
-    /// The tightest memory limit, in bytes; `None` if there is none.
+    /// Returns the tightest memory limit, in bytes; `None` if there is none.
     pub(super) fn memory(&self) -> io::Result<Option<u64>> {
         self.tightest(Group::memory, u64::min)
     }
 
-    /// The tightest `limit` of all groups; `None` if no group has one.
+    /// Returns the tightest `limit` of all groups; `None` if no group has a limit.
     fn tightest<T>(
         &self,
         limit: fn(&Group) -> io::Result<Option<T>>,
@@ -113,8 +114,8 @@ impl Groups {
     }
 }
 
-/// Parses a line of `/proc/self/cgroup`. Returns the version and the group, if the line is about
-/// `controller`.
+/// Parses a line of `/proc/self/cgroup`. Returns the version and the group, if the group can have
+/// limits of `controller`.
 fn member<'a>(line: &'a str, controller: &str) -> Option<(Version, &'a str)> {
     let (_, rest) = line.split_once(':')?;
     let (controllers, path) = rest.split_once(':')?;
@@ -146,8 +147,8 @@ impl Mount {
         })
     }
 
-    /// The mount point, below `root`. Mounts that the container itself sees below `root` have the
-    /// prefix already.
+    /// Returns the path of the mount point under `root`. If the mount point starts with `root`,
+    /// because the process itself sees the files of its host there, it is returned unchanged.
     fn below_root(&self, root: &Path) -> PathBuf {
         let point = Path::new(&self.point);
         if point.starts_with(root) {
@@ -157,7 +158,7 @@ impl Mount {
         }
     }
 
-    /// `path` relative to the mount point; `None` if it is not visible there.
+    /// Returns the group `path` relative to the mount point; `None` if it is not visible there.
     fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
         let below = Path::new(path).strip_prefix(&self.root).ok()?.to_str()?;
         // A group outside of the cgroup namespace has a path with `..`.
@@ -199,7 +200,7 @@ impl Group {
         };
         match read(&self.folder.join(name))?.as_deref().map(str::trim) {
             None | Some("max" | "-1") => Ok(None),
-            // Version 1 writes no limit as a number beyond all memory.
+            // In version 1, "no limit" is a number larger than any memory.
             Some(text) => text.parse().map(Some).map_err(|_| malformed()),
         }
     }
@@ -232,7 +233,7 @@ fn malformed() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// The text of a file, or `None` if there is no such file.
+/// Reads the text of a file; `None` if the file does not exist.
 fn read(path: &Path) -> io::Result<Option<String>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),

@@ -1,9 +1,9 @@
-//! Decides whether an inbound call may pass, by the figures of all inbound calls and of the
+//! Decides whether an inbound call may pass, based on the figures of all inbound calls and of the
 //! machine.
 //!
-//! This is plain data and one pure function; the engine reads the figures and calls the function.
-//! The limits are checked in Sentinel's order: rate, concurrency, response time, load, CPU. The
-//! first limit that is reached refuses.
+//! The module has only plain data and a pure function: the engine reads the figures and calls the
+//! function. The limits are checked in the order of Alibaba Sentinel: rate, concurrency, response
+//! time, load, CPU. The first limit that is reached refuses the call.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use crate::stat::{Event, Node};
 /// The figures of all inbound calls together, without the call that is judged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct InboundFigures {
-    /// Weight that passed in the window, per second.
+    /// The weight that passed in the window, per second.
     pub(crate) pass_qps: f64,
-    /// Calls in flight, without the one that is judged.
+    /// The number of calls in flight, without the call that is judged.
     pub(crate) concurrency: u32,
-    /// `None` if no call ended in the window.
+    /// The average response time; `None` if no call ended in the window.
     pub(crate) average_rt: Option<Duration>,
-    /// The estimate of how many calls the service holds without a queue.
+    /// The estimated number of concurrent calls that the service can handle without a queue.
     pub(crate) capacity: Estimate,
 }
 
-/// Returns whether a call of `weight` may pass.
+/// Checks whether a call of `weight` may pass.
 ///
-/// Limits on the rate and on the concurrency may be reached but not exceeded, this call included.
-/// The other limits refuse once they are reached. The load refuses only if more calls than the
-/// capacity, and more than one, are in flight already: a service that does little is not to blame
-/// for the load.
+/// With this call, the limits on the rate and on the concurrency may be reached but not exceeded.
+/// All other limits refuse calls once they are reached. The limit on the load refuses a call only
+/// if the number of calls in flight is above the capacity and above one, because a service with few
+/// calls does not cause the load.
 pub(crate) fn judge(
     limits: &Limits,
     figures: &InboundFigures,
@@ -62,8 +62,8 @@ pub(crate) fn judge(
 // === impl InboundFigures ===
 
 impl InboundFigures {
-    /// Reads from `node` the figures that `limits` need. The other figures are not read, which
-    /// saves time, and get values that refuse nothing.
+    /// Reads from `node` the figures that `limits` need. To save time, all other figures are not
+    /// read, and get values that refuse nothing.
     pub(crate) fn of(node: &Node, now: Tick, limits: &Limits, readings: Readings) -> Self {
         let is_load_reached = limits.is_load_reached(readings);
         let asks_concurrency = limits.concurrency.is_some() || is_load_reached;
@@ -126,7 +126,7 @@ mod tests {
             qps: limit(qps),
             ..Limits::default()
         };
-        // Limit, rate that passed, weight, and whether the call may pass.
+        // The limit, the passed rate, the weight, and whether the call may pass.
         let table = [
             (10.0, 9.0, 1, true),
             (10.0, 10.0, 1, false),
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// The next smaller number than `value`, which is above 0.
+    /// Returns the next smaller floating-point number than `value`, which must be above 0.
     fn below(value: f64) -> f64 {
         f64::from_bits(value.to_bits() - 1)
     }
@@ -206,13 +206,13 @@ mod tests {
 
     #[test]
     fn over_the_load_a_capacity_of_two_lets_a_third_call_in_and_no_fourth() {
-        // Two buckets a second, 50 completions in the best bucket, and 20 ms give a capacity of 2.
+        // The capacity is 2: 50 completions in the best of two buckets per second, times 20 ms.
         let limits = Limits {
             load: limit(4.0),
             ..Limits::default()
         };
         let table = [
-            // Load, calls in flight, and whether the call may pass.
+            // The load, the calls in flight, and whether the call may pass.
             (4.0, 2, true),
             (4.0, 3, false),
             (9.0, 2, true),
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(judge(&Limits::default(), &worst, worst_readings, 9), Ok(()));
     }
 
-    /// Restates the documentation word for word: returns every broken limit, in order.
+    /// Restates the documentation of `judge`, and returns every broken limit, in order.
     fn oracle(
         limits: &Limits,
         figures: &InboundFigures,

@@ -8,18 +8,18 @@
 //! host share = busy time of all cores / time of all cores
 //! ```
 //!
-//! The cores that a process may use are those that it may run on, or its quota if that is less.
-//! With a quota, the own share counts: beyond the quota the process is paused, however idle the
-//! machine is, and other tenants of the machine do not matter. Without a quota, all processes share
-//! the machine, and the larger of the two shares counts.
+//! The number of cores that a process may use is its quota, or the number of cores that it may run
+//! on if that is less. With a quota, the own share counts: a process beyond its quota is paused
+//! even on an idle machine, and other processes of the machine do not matter. Without a quota, all
+//! processes share the machine, and the larger of the two shares counts.
 //!
 //! The share of one second fluctuates, so readings are smoothed exponentially: after the time t the
 //! old value weighs e^(−t/τ), with τ = 2 s. The smoothed value follows a jump by 39 % after one
 //! second, 78 % after three, and 92 % after five.
 //!
-//! Memory in use is the resident set of the process: the figure of a control group includes the
-//! page cache, which the kernel frees under pressure. The limit is the smallest one of the control
-//! groups and of the machine.
+//! Memory in use is the resident set of the process. The figure of a control group is not used,
+//! because it includes the page cache, which the kernel frees under pressure. The limit is the
+//! smallest limit of the control groups and the machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,26 +31,26 @@ use super::proc::{self, HostTime};
 use crate::base::sync::Lock;
 use crate::clock::{Clock, MonotonicClock, Tick};
 
-/// The time constant of smoothing: a burst of a second does not refuse calls,
-/// an overload of five does.
+/// The time constant of smoothing. With it, a burst of one second hardly refuses calls, and an
+/// overload of five seconds does.
 const SMOOTHING: Duration = Duration::from_secs(2);
-/// The shortest time between two readings that are compared: CPU time has steps of 10 ms.
+/// The shortest time between two readings that are compared, because CPU time has steps of 10 ms.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Values that are read within a step of CPU time count as read at one moment.
+/// The maximum time between two readings that are treated as simultaneous: a step of CPU time.
 const TOGETHER: Duration = Duration::from_millis(10);
-/// The most attempts to read the clock and the time of the process at one moment.
+/// The maximum number of attempts to read the clock and the CPU time of the process together.
 const TRIES: u32 = 3;
 
 /// Reads load, CPU use and memory of this process and its machine, from `/proc` and the
 /// control groups of Linux.
 ///
-/// The CPU use is the process's share of its quota; without a quota, the larger of its
-/// share of the cores that it may run on and the busy share of all cores. It is smoothed
-/// over about two seconds. Control groups of version 1 and 2 are supported, including the
-/// quotas of parent groups, as far as they are visible; the tightest quota counts. The
-/// groups are located once; a quota is read each time.
+/// The CPU use is the process's share of its quota; without a quota, the larger of its share of the
+/// cores that it may run on and the busy share of all cores. It is smoothed over about two seconds.
+/// Control groups of version 1 and 2 are supported, including the quotas of visible parent groups;
+/// the tightest quota counts. The groups are located once, and the quota is read each time.
 ///
-/// The load is that of the whole machine, even inside a container. Prefer the CPU there.
+/// The load is that of the whole machine, even inside a container. In a container, prefer the CPU
+/// use.
 ///
 /// A figure that cannot be read is unknown, and refuses nothing. On systems other than Linux, all
 /// figures are unknown. One reading opens about seven small files. Feature `system`.
@@ -101,10 +101,10 @@ struct CounterReading {
     host: Option<HostTime>,
 }
 
-/// How much CPU time the process may use.
+/// The CPU time that the process may use.
 #[derive(Clone, Copy, Debug)]
 struct CpuRoom {
-    /// How many cores' worth of time; `None` if unknown.
+    /// The CPU time as a number of cores; `None` if unknown.
     cores: Option<f64>,
     /// Whether a quota sets this limit, and not the number of cores.
     is_quota: bool,
@@ -119,11 +119,12 @@ impl SystemProbe {
         Self::with("/", MonotonicClock::new())
     }
 
-    /// Creates a probe that finds `proc` and `sys` below `root`, such as where a container
-    /// sees those of its host, and measures time by `clock`. Takes the first reading.
+    /// Creates a probe that reads `proc` and `sys` in the folder `root`, for example where a
+    /// container has mounted those of its host, and measures time with `clock`. Takes the first
+    /// reading.
     ///
-    /// A probe in a container with its own cgroup namespace cannot tell in which group of the host
-    /// it is, and finds no quota: use [`new`](Self::new) there.
+    /// In a container with a separate cgroup namespace, a probe cannot find its group on the host,
+    /// and so finds no quota. Use [`new`](Self::new) there.
     #[must_use]
     pub fn with(root: impl Into<PathBuf>, clock: impl Clock) -> Self {
         let root = root.into();
@@ -141,11 +142,11 @@ impl SystemProbe {
         }
     }
 
-    /// The CPU time that the process may use now; `None` if its quota is not known.
+    /// Returns the CPU time that the process may use now; `None` if its quota is not known.
     fn room(&self) -> Option<CpuRoom> {
         let quota = self.groups.as_ref()?.quota().ok()?;
         let cores = self.cores();
-        // A quota above the cores that the process may run on does not bind.
+        // A quota above the number of cores that the process may run on has no effect.
         let quota = quota.filter(|quota| cores.is_none_or(|cores| *quota < cores));
         Some(CpuRoom {
             cores: quota.or(cores),
@@ -153,7 +154,7 @@ impl SystemProbe {
         })
     }
 
-    /// How many cores the process may run on.
+    /// Returns the number of cores that the process may run on.
     fn cores(&self) -> Option<f64> {
         let status = proc::text(&self.root.join("proc/self/status")).ok()?;
         let online = proc::text(&self.root.join("sys/devices/system/cpu/online")).ok();
@@ -176,8 +177,8 @@ impl Probe for SystemProbe {
         let mut cpu = self.cpu.lock();
         let now = self.clock.now();
         if now < cpu.last.at {
-            // The clock has stepped back, so the time since the last reading is unknown: measure
-            // from here on.
+            // The clock has stepped back, so the time since the last reading is unknown. Start a
+            // new measurement.
             cpu.last = CounterReading::read(&self.root, &*self.clock);
             return cpu.smoothed;
         }
@@ -192,7 +193,7 @@ impl Probe for SystemProbe {
             return cpu.smoothed;
         }
         let share = self.room().and_then(|room| share(&cpu.last, &sample, room));
-        // After a reading without a share, smoothing starts anew.
+        // After a reading without a share, smoothing starts again.
         cpu.smoothed = share.map(|share| match cpu.smoothed {
             Some(old) => share + (old - share) * (-elapsed.div_duration_f64(SMOOTHING)).exp(),
             None => share,
@@ -214,8 +215,8 @@ impl Probe for SystemProbe {
 // === impl Sample ===
 
 impl CounterReading {
-    /// Reads the counters and the clock. Reads the process's time again if the thread slept between
-    /// the two reads, because a share is computed from both.
+    /// Reads the counters and the clock. If the thread slept between reading the CPU time of the
+    /// process and the clock, reads both again, because a share is computed from both.
     fn read(root: &Path, clock: &dyn Clock) -> Self {
         let text = |path: &str| proc::text(&root.join(path)).ok();
         let mut at = clock.now();
@@ -236,7 +237,7 @@ impl CounterReading {
     }
 }
 
-/// The share of the CPU time that was used from `before` to `after`, between 0 and 1.
+/// Returns the share of the CPU time that was used from `before` to `after`, between 0 and 1.
 fn share(before: &CounterReading, after: &CounterReading, room: CpuRoom) -> Option<f64> {
     let own = || {
         let used = after.process?.checked_sub(before.process?)?;

@@ -6,7 +6,7 @@ use super::capacity::Capacity;
 use super::probe::Readings;
 use crate::blocked::SystemReason;
 
-/// A limit, and the number of its rule.
+/// A limit with the number of its rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RuleLimit<T> {
     pub(crate) value: T,
@@ -60,13 +60,12 @@ impl Limits {
         self.load.is_some() || self.cpu.is_some()
     }
 
-    /// Returns whether the limit on the load is reached. Only then does the capacity matter to a
-    /// call.
+    /// Returns whether the limit on the load is reached. Otherwise the capacity is not needed.
     pub(super) fn is_load_reached(&self, readings: Readings) -> bool {
         reaches(readings.load(), self.load)
     }
 
-    /// The number of the rule whose limit `reason` names.
+    /// Returns the number of the rule with the limit that `reason` names.
     pub(crate) fn rule(&self, reason: SystemReason) -> Option<u32> {
         match reason {
             SystemReason::Qps => self.qps.map(|limit| limit.rule),
@@ -79,7 +78,7 @@ impl Limits {
 }
 
 impl<T: Copy + PartialOrd> RuleLimit<T> {
-    /// Returns the smaller limit, or `known` if both are equal.
+    /// Returns the smaller of `known` and `value`, or `known` if both are equal.
     pub(crate) fn tighter(known: Option<Self>, value: Option<T>, rule: u32) -> Option<Self> {
         match (known, value) {
             (Some(known), Some(value)) if known.value <= value => Some(known),

@@ -1,4 +1,4 @@
-//! System protection: limits by the machine and by all inbound calls together.
+//! System protection: limits on figures of the machine, and on all inbound calls together.
 //!
 //! ```text
 //! Probe ─ load, CPU ─→ Sampler ─ Readings ─┐

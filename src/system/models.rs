@@ -1,4 +1,4 @@
-//! Models for loom: every interleaving of admissions that find a reading due.
+//! Models for loom: every interleaving of admissions when a reading is due.
 
 use std::sync::Arc as StdArc;
 
@@ -10,19 +10,20 @@ use crate::base::sync::fault::{check, plant};
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Ordering};
 use crate::clock::Tick;
 
-/// A probe that reports a load of 1 000 if it is read twice at once, and else the number of
-/// readings.
+/// A probe that reports the number of its readings as the load, or 1 000 if two threads read it at
+/// the same time.
 #[derive(Debug)]
 struct Single {
-    /// How many threads read the probe now.
+    /// The number of threads that read the probe now.
     asking: AtomicU32,
-    /// How often the probe was read.
+    /// The number of readings of the probe.
     asked: Arc<AtomicU64>,
 }
 
 impl Probe for Single {
     fn load(&self) -> Option<f64> {
-        // Reported by a value and not by a panic, which the sampler would catch.
+        // Concurrent readings are reported by a value and not by a panic, because the sampler would
+        // catch a panic.
         let alone = self.asking.fetch_add(1, Ordering::Relaxed) == 0;
         let times = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         self.asking.fetch_sub(1, Ordering::Relaxed);
@@ -34,7 +35,7 @@ impl Probe for Single {
     }
 }
 
-/// A sampler of a [`Single`] probe, and the number of readings of that probe.
+/// Creates a sampler of a [`Single`] probe, and returns it with the counter of readings.
 fn sampler() -> (StdArc<Sampler>, Arc<AtomicU64>) {
     let asked = Arc::new(AtomicU64::new(0));
     let probe = Single {
@@ -44,7 +45,7 @@ fn sampler() -> (StdArc<Sampler>, Arc<AtomicU64>) {
     (StdArc::new(Sampler::new(probe)), asked)
 }
 
-/// Three admissions in one instant.
+/// Runs three admissions at the same time.
 fn one_instant() {
     let (sampler, asked) = sampler();
     let now = Tick::from_nanos(5);
@@ -54,7 +55,7 @@ fn one_instant() {
     });
     let ours = sampler.sample(now).load();
     let theirs = others.map(|other| other.join().unwrap());
-    // Some calls can find no reading yet; at least the winner has one.
+    // Some calls can find no reading yet, but the call that reads the probe has one.
     let told: Vec<_> = theirs.into_iter().chain([ours]).flatten().collect();
     assert!(
         !told.is_empty() && told.iter().all(|&load| load == 1.0),
@@ -63,7 +64,8 @@ fn one_instant() {
     assert_eq!(asked.load(Ordering::Relaxed), 1, "more than one winner");
 }
 
-/// Two admissions in different seconds; the reading of the first one can still be in progress.
+/// Runs two admissions in different seconds. The reading of the first can still be in progress when
+/// the second comes.
 fn two_seconds() {
     let (sampler, asked) = sampler();
     let other = sampler.clone();
@@ -72,18 +74,18 @@ fn two_seconds() {
     let theirs = thread.join().unwrap();
     let times = asked.load(Ordering::Relaxed);
     assert!([1, 2].contains(&times), "asked {times} times");
-    // The probe never runs twice at once, and the newest reading stays.
+    // The probe is never read concurrently, and the newest reading is kept.
     assert!([ours, theirs].iter().flatten().all(|&load| load <= 2.0));
     assert_eq!(sampler.readings().load(), Some(times as f64));
 }
 
-/// An admission that finds nothing due sees the latest reading.
+/// Runs an admission that finds no reading due. It must see the latest reading.
 fn no_longer_due() {
     let (sampler, asked) = sampler();
     let other = sampler.clone();
     let reader = thread::spawn(move || {
-        // Relaxed: the load in `sample`, which is the one under test, sees this value or a newer
-        // one.
+        // Relaxed: the load in `sample`, whose ordering is under test, then sees this value or a
+        // newer one.
         let due = other.0.due.load(Ordering::Relaxed);
         (![AT_ONCE, BUSY].contains(&due)).then(|| other.sample(Tick::from_nanos(5)).load())
     });

@@ -35,15 +35,14 @@ use crate::base::sync::Lock;
 /// assert_eq!(probe.cpu(), Some(0.35));
 /// ```
 pub trait Probe: fmt::Debug + Send + Sync + 'static {
-    /// Returns how many threads run or are ready to run, averaged over the last minute; 0 on an
-    /// idle machine. `None` if unknown.
+    /// Returns the load: the number of threads that run or are ready to run, averaged over the last
+    /// minute. It is 0 on an idle machine, and `None` if unknown.
     fn load(&self) -> Option<f64>;
 
     /// Returns the share of the CPU that is in use, between 0 and 1. `None` if unknown.
     fn cpu(&self) -> Option<f64>;
 
-    /// Returns how much memory is used and how much may be used. `None`, the default, means
-    /// unknown.
+    /// Returns the used memory and its limit. `None`, the default, means unknown.
     fn memory(&self) -> Option<Memory> {
         None
     }
@@ -104,7 +103,7 @@ pub struct Readings {
     cpu: Option<f64>,
 }
 
-/// A probe whose figures are set by hand, for tests.
+/// A probe whose figures are set by the program, for tests.
 ///
 /// Clones share their values. At first all values are unknown. A value that is negative or
 /// not a finite number counts as unknown, as in [`Readings`].
@@ -129,7 +128,7 @@ pub struct ManualProbe(Arc<Lock<(Readings, Option<Memory>)>>);
 // === impl Readings ===
 
 impl Readings {
-    /// Readings in which nothing is known.
+    /// Readings with unknown load and CPU use.
     pub const UNKNOWN: Self = Self {
         load: None,
         cpu: None,
@@ -161,7 +160,7 @@ impl Readings {
 // === impl Memory ===
 
 impl Memory {
-    /// Creates the figures: `used` of at most `limit` bytes; `None` if the limit is 0.
+    /// Creates the figures, both in bytes; `None` if the limit is 0.
     #[must_use]
     pub const fn new(used: u64, limit: u64) -> Option<Self> {
         if limit == 0 {
@@ -171,19 +170,19 @@ impl Memory {
         }
     }
 
-    /// Returns how many bytes are used.
+    /// Returns the used memory in bytes.
     #[must_use]
     pub const fn used(self) -> u64 {
         self.used
     }
 
-    /// Returns how many bytes may be used at most.
+    /// Returns the limit in bytes.
     #[must_use]
     pub const fn limit(self) -> u64 {
         self.limit
     }
 
-    /// Returns the share that is used; 1 when everything is used.
+    /// Returns the share of the limit that is used; 1 if all of it is used.
     #[must_use]
     pub fn share(self) -> f64 {
         self.used as f64 / self.limit as f64
@@ -193,7 +192,7 @@ impl Memory {
 // === impl ManualProbe ===
 
 impl ManualProbe {
-    /// Creates a probe that knows nothing yet.
+    /// Creates a probe whose figures are all unknown.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

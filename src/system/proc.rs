@@ -1,13 +1,14 @@
-//! Parsers for the texts of `/proc`: load, CPU time, and the memory of process and machine.
+//! Parsers for files in `/proc`: load, CPU time, and the memory of the process and the machine.
 //!
-//! The formats are those of proc(5). Text that does not match them gives `None`, never a number.
+//! The formats are documented in proc(5). Text that does not match gives `None`, never a wrong
+//! number.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// The length of a clock tick in `/proc`: the kernel reports 100 ticks a second to programs,
-/// whatever its own frequency is.
+/// The length of a clock tick in `/proc`: the kernel reports 100 ticks per second to programs,
+/// regardless of its internal frequency.
 const TICK_MS: u64 = 10;
 
 /// The CPU time of all cores since the machine started, in ticks.
@@ -17,13 +18,13 @@ pub(super) struct HostTime {
     pub(super) total: u64,
 }
 
-/// The load average of the last minute, from `/proc/loadavg`.
+/// Parses the load average of the last minute, from `/proc/loadavg`.
 pub(super) fn load(text: &str) -> Option<f64> {
     let load: f64 = text.split_whitespace().next()?.parse().ok()?;
     (load.is_finite() && load >= 0.0).then_some(load)
 }
 
-/// The CPU time of a process, from its `stat`.
+/// Parses the CPU time of a process, from its `stat`.
 pub(super) fn process_time(text: &str) -> Option<Duration> {
     // The name of the program is in brackets and can contain any characters.
     let (_, after) = text.rsplit_once(')')?;
@@ -34,11 +35,11 @@ pub(super) fn process_time(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(ticks.checked_mul(TICK_MS)?))
 }
 
-/// The CPU time of the machine, from `/proc/stat`.
+/// Parses the CPU time of the machine, from `/proc/stat`.
 pub(super) fn host_time(text: &str) -> Option<HostTime> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    // user nice system idle iowait irq softirq steal; guests count as user. Stolen time counts as
-    // busy, because other machines used it.
+    // The fields are: user nice system idle iowait irq softirq steal. Guest time is included in
+    // user time. Stolen time counts as busy, because other machines used it.
     let fields: Vec<u64> = line
         .split_whitespace()
         .take(8)
@@ -54,8 +55,8 @@ pub(super) fn host_time(text: &str) -> Option<HostTime> {
     Some(HostTime { busy, total })
 }
 
-/// How many cores a process may run on, from its `status`. That can include cores that the machine
-/// does not have; the list `online`, if there is one, has those that exist.
+/// Parses the number of cores that a process may run on, from its `status`. This list can include
+/// cores that the machine does not have, so only cores in the list `online` count, if there is one.
 pub(super) fn allowed_cores(text: &str, online: Option<&str>) -> Option<u64> {
     let list = text
         .lines()
@@ -84,13 +85,13 @@ fn ranges(list: &str) -> Option<Vec<(u64, u64)>> {
     list.trim().split(',').map(range).collect()
 }
 
-/// The text of a file, decoded leniently. Names in it can contain any bytes: the kernel cuts the
+/// Reads the text of a file, with replacement characters for invalid UTF-8: the kernel cuts the
 /// name of a program after 15 bytes, even in the middle of a character.
 pub(super) fn text(path: &Path) -> io::Result<String> {
     std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The number of bytes in the line `name` of `status` or `meminfo`, which is given in kB.
+/// Parses the line `name` of `status` or `meminfo`, which is in kB. Returns the number of bytes.
 pub(super) fn bytes(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     let number: u64 = rest.strip_suffix("kB")?.trim().parse().ok()?;

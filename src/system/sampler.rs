@@ -1,9 +1,9 @@
-//! The sampler: reads a probe once a second, on an admission or in a thread.
+//! The sampler, which reads a probe once a second, during an admission or in a thread.
 //!
-//! One word tells when the next reading is due. The thread that finds it due claims it by a
-//! compare-and-swap to `BUSY`, reads the probe, stores the readings, and then stores when the next
-//! one is due. All other threads use the stored readings: no thread waits, and the probe is never
-//! read twice at once, however slow it is.
+//! One word holds the time at which the next reading is due. A thread that finds it due claims the
+//! reading by a compare-and-swap to `BUSY`, reads the probe, stores the readings, and then stores
+//! the next due time. All other threads use the stored readings. So no thread waits, and even a
+//! slow probe is never read by two threads at the same time.
 //!
 //! ```text
 //! due  [ 4.2 s ] → [ BUSY ] → … probe … → [ 5.2 s ]
@@ -11,11 +11,11 @@
 //! ```
 //!
 //! The store of the next due time is a release, and every load of it an acquire: a thread that sees
-//! that no reading is due also sees the latest readings. The readings are two words, which are
-//! judged separately, so they need not be of one moment.
+//! that no reading is due also sees the latest readings. The readings are two words. They are
+//! compared with separate limits, so they need not be consistent.
 //!
-//! Memory fills faster than load grows. So it has its own due time and is read more often, by the
-//! same protocol, and only if a rule needs it.
+//! Memory fills faster than load grows. So memory has a separate due time, and is read more often
+//! by the same protocol, but only if a rule needs it.
 
 use std::io;
 use std::sync::Arc as StdArc;
@@ -27,15 +27,15 @@ use crate::base::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 use crate::base::thread::{PeriodicThread, ThreadHandle};
 use crate::clock::{SLACK, Tick, nanos};
 
-/// How long a reading is valid, as in Sentinel.
+/// The time for which a reading is valid, as in Alibaba Sentinel.
 const PERIOD: Duration = Duration::from_secs(1);
 /// The shortest time between two readings of memory: short compared to the seconds in which memory
 /// fills.
 const MEMORY_PERIOD: Duration = Duration::from_millis(150);
 
-/// The due time while a thread reads.
+/// The value of the due time while a thread reads the probe.
 pub(super) const BUSY: u64 = u64::MAX;
-/// A due time that has always come.
+/// The due time of a reading that is always due.
 pub(super) const AT_ONCE: u64 = 0;
 
 /// Keeps the newest readings of a [`Probe`].
@@ -43,10 +43,10 @@ pub(super) const AT_ONCE: u64 = 0;
 /// The probe is read on the path of an admission, at most once a second, or by a thread if
 /// one is [spawned](Self::spawn). Clones share the readings.
 ///
-/// The caller passes the time. So engines that share a sampler must use the same clock; otherwise
-/// the probe can be read each time that one engine samples after another one. All
+/// The caller passes the time. So engines that share a sampler must use the same clock. Otherwise
+/// the probe can be read each time that another engine samples. All
 /// [`MonotonicClock`](crate::clock::MonotonicClock)s count as one clock, and so do all
-/// `QuantaClock`s; for any other clock, give each engine a clone of one clock.
+/// `QuantaClock`s. With any other clock, give each engine a clone of the same clock.
 ///
 /// # Examples
 ///
@@ -69,17 +69,17 @@ pub struct Sampler(pub(super) StdArc<Shared>);
 #[derive(Debug)]
 pub(super) struct Shared {
     probe: Box<dyn Probe>,
-    /// When the next reading is due, in ns.
+    /// The time at which the next reading is due, in ns.
     pub(super) due: AtomicU64,
     /// The load, as the bits of an `f64`; NaN means unknown.
     load: AtomicU64,
     cpu: AtomicU64,
-    /// When memory is due to be read next, in ns.
+    /// The time at which the next reading of memory is due, in ns.
     memory_due: AtomicU64,
     /// Used memory and its limit in bytes; a limit of 0 means unknown.
     used: AtomicU64,
     limit: AtomicU64,
-    /// The number of spawned threads that read, so that admissions do not.
+    /// The number of spawned threads. While there is one, admissions do not read load and CPU use.
     threads: AtomicU32,
 }
 
@@ -104,7 +104,8 @@ impl Sampler {
     }
 
     /// Returns the readings at `now`. Reads the probe if the last readings are a second old and no
-    /// other thread is reading. While there is a spawned thread, returns its latest readings.
+    /// other thread is reading it. While there is a spawned thread, returns the latest readings of
+    /// that thread.
     #[inline]
     pub fn sample(&self, now: Tick) -> Readings {
         let shared = &*self.0;
@@ -138,20 +139,19 @@ impl Sampler {
         self.readings()
     }
 
-    /// Returns the newest readings, however old they are. Never reads the probe.
+    /// Returns the newest readings, even if they are outdated. Never reads the probe.
     #[must_use]
     pub fn readings(&self) -> Readings {
         let load = |word: &AtomicU64| Some(f64::from_bits(word.load(Ordering::Relaxed)));
         Readings::new(load(&self.0.load), load(&self.0.cpu))
     }
 
-    /// Starts a thread that reads at once and then again after each period of `every` (at
-    /// least 10 ms), until the handle is dropped. Admissions then read neither load nor CPU
-    /// use, but they still read the memory if a rule needs it: see
-    /// [`sample_memory`](Self::sample_memory). When the thread has stopped, they read
-    /// everything again.
+    /// Starts a thread that reads at once and then again after each period of `every` (at least 10
+    /// ms), until the handle is dropped. Admissions then read neither load nor CPU use, but they
+    /// still read the memory if a rule needs it: see [`sample_memory`](Self::sample_memory). When
+    /// the thread has stopped, admissions read all figures again.
     ///
-    /// A process that is forked from this one, such as a daemon, does not have this thread: spawn
+    /// The thread does not exist in a process that is forked from this one, such as a daemon: spawn
     /// it there.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl Sampler {
             }
         })?;
         shared.threads.fetch_add(1, Ordering::Relaxed);
-        // Admissions read again once it has ended.
+        // Admissions read again once the thread has ended.
         Ok(ThreadHandle::new(thread).then(move || {
             shared.threads.fetch_sub(1, Ordering::Relaxed);
         }))
@@ -175,7 +175,7 @@ impl Sampler {
 }
 
 /// Claims the next reading for the caller if it is due. It is also due if the clock has stepped
-/// back by more than `period` and the slack of the clock.
+/// back, so that the due time is ahead by more than `period` and the slack of the clock.
 #[inline]
 fn claim_due(word: &AtomicU64, now: Tick, period: Duration) -> bool {
     // Acquire: pairs with the release in `finish`.
@@ -185,7 +185,7 @@ fn claim_due(word: &AtomicU64, now: Tick, period: Duration) -> bool {
     due != BUSY && is_due && claim(word, due)
 }
 
-/// When the next reading is due after one at `now`; never the value of `BUSY`.
+/// Returns the time at which the next reading is due after one at `now`; never the value of `BUSY`.
 fn next_due(now: Tick, period: Duration) -> u64 {
     (now + period).as_nanos().min(BUSY - 1)
 }
@@ -198,8 +198,8 @@ fn claim(word: &AtomicU64, due: u64) -> bool {
         word.store(BUSY, Ordering::Relaxed);
         return true;
     }
-    // Acquire: pairs with the release in `finish`, so that two readings are ordered for the probe
-    // as well.
+    // Acquire: pairs with the release in `finish`, so that the probe sees one reading after the
+    // other.
     due != BUSY
         && word
             .compare_exchange(due, BUSY, Ordering::Acquire, Ordering::Relaxed)
@@ -239,7 +239,7 @@ impl Shared {
         finish(&self.memory_due, next_due);
     }
 
-    /// A figure of the probe; unknown if the probe panics.
+    /// Reads a figure of the probe; it is unknown if the probe panics.
     fn ask<T>(&self, what: fn(&dyn Probe) -> Option<T>) -> Option<T> {
         catch_panic(|| what(&*self.probe)).flatten()
     }
@@ -258,8 +258,8 @@ mod tests {
         Tick::from_millis(ms)
     }
 
-    /// Samples at each time, and compares the load, which is the index of the sample at which it
-    /// was read.
+    /// Samples at each time, and compares the load. The load is the index of the sample at which
+    /// the probe was read.
     fn bounds(samples: &[(Tick, f64)]) {
         let probe = ManualProbe::new();
         let sampler = Sampler::new(probe.clone());
@@ -362,7 +362,8 @@ mod tests {
         );
     }
 
-    /// A probe that sends and returns the number of its readings.
+    /// A probe that counts its readings. It reports the number as the load, and sends it to the
+    /// test.
     #[derive(Debug)]
     struct Telling {
         asked: AtomicU64,
@@ -398,7 +399,7 @@ mod tests {
         assert!(read.is_some());
         drop(handle);
         drop(sampler);
-        // The channel ends because nothing holds the probe any more: the thread has ended.
+        // The channel ends only if the probe is dropped, that is, if the thread has ended.
         assert!(told.iter().all(|times| times > 2));
     }
 
@@ -409,7 +410,7 @@ mod tests {
         assert_eq!(told.recv(), Ok(1));
         handle.stop();
         assert_eq!(sampler.readings().load(), Some(1.0));
-        // From now on admissions read the probe again, beginning at once.
+        // Admissions read the probe again, and the first reading is due at once.
         assert_eq!(sampler.sample(at(0)).load(), Some(2.0));
         assert_eq!(sampler.sample(at(999)).load(), Some(2.0));
         assert_eq!(sampler.sample(at(1_000)).load(), Some(3.0));

@@ -1,4 +1,4 @@
-//! Breakers across a reload: the state that they keep when their rules change.
+//! Tests of reloads: the state that breakers keep when their rules change.
 
 use super::stage::{Stage, at, ms, refused, slow, spec};
 use crate::breaker::BreakerState::{Closed, HalfOpen, Open};
@@ -36,7 +36,7 @@ fn a_changed_limit_keeps_counts_and_state() {
         stage.call(0, true);
     }
     let old = stage.reload(0, [tighter(7)]);
-    // It counts for the new rule, and is not judged by the old one.
+    // The call counts for the new rule, and the old rule does not open the breaker.
     old.complete(at(0), old_call, ms(0), true, &mut |_| {
         panic!("nothing changed")
     });
@@ -54,7 +54,7 @@ fn a_run_of_failures_survives_a_new_limit_but_not_a_change_to_a_window() {
     let in_a_row = |count| BreakerSpec {
         limit: BadLimit::Consecutive(count),
         min_calls: 1,
-        // A row has no interval: any value may stand here.
+        // A row has no interval, so a different value here makes no difference.
         interval: ms(u64::from(count)),
         ..spec()
     };
@@ -112,7 +112,7 @@ fn it_stays_open_as_long_as_an_older_rule_said_however_short_the_new_one_is() {
         id: Some("named".into()),
         ..spec()
     };
-    // One that counts the same, and one that does not.
+    // The new rule counts the same calls, or a different window.
     for interval in [1_000, 500] {
         let mut stage = Stage::new([named(60_000, 1_000)]);
         stage.trip(0);
@@ -121,7 +121,7 @@ fn it_stays_open_as_long_as_an_older_rule_said_however_short_the_new_one_is() {
             assert_eq!(stage.enter(now), refused(0, 60_000));
         }
         stage.call(60_000, false);
-        // And as long as a new rule says, if that is longer.
+        // A new rule with a longer open time applies to the next opening.
         stage.reload(60_000, [named(90_000, interval)]);
         stage.trip(60_000);
         assert_eq!(stage.enter(60_000), refused(0, 150_000));

@@ -1,5 +1,5 @@
-//! Shared parts of the breaker tests: a breaker of the specification, and breakers that record
-//! their reports.
+//! Shared helpers of the breaker tests: settings of breakers, and breakers that record their
+//! reports.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ pub(in crate::breaker) fn at(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
-/// Opens for 2 s at an error ratio of 0.5, of at least 5 calls in 1 s.
+/// Returns the settings of a breaker that opens for 2 s at an error ratio of 0.5, of at least 5
+/// calls in 1 s.
 pub(in crate::breaker) fn spec() -> BreakerSpec {
     BreakerSpec {
         strategy: Strategy::Error,
@@ -69,7 +70,8 @@ pub(in crate::breaker) struct Stage {
     pub(in crate::breaker) told: Vec<Told>,
 }
 
-/// The index of the breaker that changed, its old and new state, and the value that opened it.
+/// A reported change: the index of the breaker, its old and new state, and the value that opened
+/// it.
 type Told = (usize, BreakerState, BreakerState, Option<f64>);
 
 fn note(told: &mut Vec<Told>) -> impl FnMut(Change) {
@@ -129,7 +131,8 @@ impl Stage {
         self.trip_after(now, 0);
     }
 
-    /// As [`trip`](Self::trip), with calls that took `rt` ms, for a breaker on slow calls.
+    /// Like [`trip`](Self::trip), but with calls that took `rt` ms, for a breaker that counts slow
+    /// calls.
     pub(in crate::breaker) fn trip_after(&mut self, now: u64, rt: u64) {
         for _ in 0..5 {
             let call = self.enter(now).expect("it passes");

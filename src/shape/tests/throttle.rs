@@ -1,4 +1,4 @@
-//! Tests of one queue: turns one by one, and compared with a naive list.
+//! Tests of one queue, with exact turns and against a naive list.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,8 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Joins the queue at `now` ms. Returns the wait in ms, or the time in ms at which there is a turn.
+/// Joins the queue at `now` ms. Returns the wait in ms; the error is the time in ms from which on a
+/// call can join.
 fn wait(queue: &Throttle, now: u64, cost_ms: u64, max_wait: u64) -> Result<u64, u64> {
     match queue.join(at(now), cost_ms * MS, ms(max_wait)) {
         Ok(turn) => Ok((turn.start() - at(now)).as_millis() as u64),
@@ -41,7 +42,7 @@ fn without_waits_calls_pass_at_their_distance_only() {
     assert_eq!(wait(&queue, 5, 100, 0), Ok(0));
     assert_eq!(wait(&queue, 104, 100, 0), Err(105));
     assert_eq!(wait(&queue, 105, 100, 0), Ok(0));
-    // A call of two tokens keeps twice the distance.
+    // A call of two tokens has twice the distance to the previous call.
     assert_eq!(wait(&queue, 304, 200, 0), Err(305));
     assert_eq!(wait(&queue, 305, 200, 0), Ok(0));
     // Idle time earns no burst.
@@ -92,7 +93,7 @@ fn the_last_in_the_queue_can_leave_it_and_others_leave_a_gap() {
     let (first, second, third) = (join(0), join(0), join(0));
     assert!(!queue.cancel(second));
     assert!(queue.cancel(third));
-    // The gap of the second turn stays; that of the third one does not.
+    // The second turn leaves a gap. The third turn leaves none.
     let third = join(0);
     assert_eq!(third.start(), at(200));
     assert!(!queue.cancel(first));
@@ -151,7 +152,7 @@ fn never_more_than_three_in_a_second_at_three_per_second() {
     assert!(starts.windows(4).all(|four| four[3] - four[0] > SECOND));
 }
 
-/// The number of tokens that start in 60 s if calls of `n` tokens come as soon as they can.
+/// Returns the number of tokens that start in 60 s if calls of `n` tokens come as soon as they can.
 fn admitted(threshold: f64, n: u32, max_wait: Duration) -> f64 {
     let queue = Throttle::new();
     let end = Tick::from_nanos(60_000 * MS);
@@ -183,7 +184,7 @@ fn a_minute_admits_60_times_the_threshold() {
             assert!(off.abs() <= 1.0, "{found} at {threshold} per second");
         }
     }
-    // Larger thresholds are tested with calls of many tokens, to save time. The error is at most
+    // To save time, larger thresholds are tested with calls of many tokens. The error is at most
     // one call.
     for (threshold, n) in [(1e6, 1_000), (1e6 + 1.0, 1_000), (1e12, 1_000_000_000)] {
         let found = admitted(threshold, n, Duration::ZERO);
@@ -212,9 +213,9 @@ fn the_largest_threshold_still_counts_nanoseconds() {
 /// A naive queue: a list of turns, in numbers that cannot overflow.
 #[derive(Default)]
 struct Oracle {
-    /// The turns in the queue with their starts, in order, including those of gaps.
+    /// The ids and starts of the turns in the queue, in order, including gaps.
     queue: Vec<(usize, i128)>,
-    /// The number of calls so far, of which each gets its number.
+    /// The number of calls so far, which is the id of the last call.
     joined: usize,
 }
 
@@ -237,7 +238,7 @@ impl Oracle {
         Some(start)
     }
 
-    /// Cancels a turn. Returns false if others are behind it.
+    /// Cancels a turn. Returns false if other turns are behind it.
     fn cancel(&mut self, turn: usize) -> bool {
         let place = self.queue.iter().position(|&(id, _)| id == turn);
         match place {
@@ -259,7 +260,7 @@ enum Step {
         cost: u64,
         max_wait: u64,
     },
-    /// One of the turns that are still held is cancelled.
+    /// One of the turns that were taken and not cancelled is cancelled.
     Leave(prop::sample::Index),
 }
 
@@ -305,7 +306,7 @@ proptest! {
                     match found {
                         Ok(turn) => held.push((oracle.joined, turn)),
                         Err(later) => {
-                            // There is a turn at this time, and none a nanosecond before.
+                            // A call can join at this time, but not a nanosecond before.
                             if let Some(later) = later {
                                 prop_assert!(later > Tick::from_nanos(now));
                                 let before = Tick::from_nanos(later.as_nanos() - 1);
@@ -339,7 +340,7 @@ proptest! {
 
 #[test]
 fn the_cost_at_a_whole_threshold_is_exact_beyond_104_days() {
-    // More than 2⁵³ ns, and not a multiple of two.
+    // The interval is more than 2⁵³ ns, and not a multiple of two, so an `f64` cannot represent it.
     let interval = Duration::from_secs(200 * 86_400) + Duration::from_nanos(1);
     let ns = interval.as_nanos() as u64;
     assert_eq!(cost(1, 1.0, interval), Some(ns));

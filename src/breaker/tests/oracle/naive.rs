@@ -1,8 +1,8 @@
-//! A naive model of one breaker: a list of events.
+//! A naive model of one breaker, which keeps a list of events.
 
 use crate::breaker::*;
 
-/// One breaker as the specification describes it. Times are in milliseconds.
+/// A simple implementation of one breaker. Times are in milliseconds.
 pub(super) struct Naive {
     pub(super) spec: BreakerSpec,
     pub(super) ratio: Option<f64>,
@@ -11,13 +11,14 @@ pub(super) struct Naive {
     pub(super) failed: u32,
     /// The number of generations so far.
     pub(super) generation: u32,
-    /// How often places have been given on.
+    /// The number of times that places have been given on.
     pub(super) given_on: u32,
-    /// How often the end of a probe without a place has closed the breaker, and opened it.
+    /// The numbers of ends of probes without a place that have closed the breaker, and that have
+    /// opened it.
     pub(super) late: [u32; 2],
-    /// The newest bucket that a call has ended in.
+    /// The newest bucket in which a call has ended.
     pub(super) head: u64,
-    /// The ended calls: generation, bucket, and whether the call was bad.
+    /// The ended calls, each as its generation, its bucket, and whether it was bad.
     pub(super) ended: Vec<(u32, u64, bool)>,
 }
 
@@ -35,7 +36,7 @@ pub(super) enum State {
     },
 }
 
-/// What a call remembers of one breaker.
+/// The state of one breaker that a call keeps from its start to its end.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub(super) generation: u32,
@@ -67,7 +68,7 @@ impl Naive {
         self.spec.open_for.as_millis() as u64
     }
 
-    /// The present open time, which has grown with bad probes.
+    /// The current open time, which has grown with bad probes.
     pub(super) fn grown_ms(&self) -> u64 {
         self.grown(self.open_ms()).min(self.longest_ms())
     }
@@ -77,7 +78,7 @@ impl Naive {
         longest.as_millis() as u64
     }
 
-    /// `ms`, doubled for each bad probe, at most seven times.
+    /// Returns `ms`, doubled for each bad probe, at most seven times.
     pub(super) fn grown(&self, ms: u64) -> u64 {
         (0..self.failed.min(7)).fold(ms, |ms, _| 2 * ms)
     }
@@ -98,7 +99,7 @@ impl Naive {
         self.generation += 1;
     }
 
-    /// The state as users see it.
+    /// The public state.
     pub(super) fn public(&self) -> BreakerState {
         match self.state {
             State::Closed => BreakerState::Closed,
@@ -117,11 +118,11 @@ impl Naive {
             State::Open(Some(end)) => end,
             State::HalfOpen { lease_end, .. } => lease_end,
         };
-        // A time that is further ahead than the longest plus a second is ignored: the clock has
-        // stepped back.
+        // A time that is further ahead than the longest possible one plus a second is ignored,
+        // because the clock must have stepped back.
         let longest = match self.state {
-            // As in the breaker, the bound is the lease, which is not shorter than the first open
-            // time, doubled for each bad probe.
+            // As in the breaker, the bound is the lease, doubled for each bad probe. The lease is
+            // at least the initial open time.
             State::Open(_) => self.grown(self.lease_ms()).min(self.longest_ms()),
             _ => self.lease_ms(),
         };
@@ -220,12 +221,12 @@ impl Naive {
         }
     }
 
-    /// How many calls count at present, and how many of them were bad.
+    /// Returns how many calls count now, and how many of them were bad.
     pub(super) fn counted(&self) -> (usize, usize) {
         self.counted_by(self.head)
     }
 
-    /// The bad calls that a reader finds at `now` while the breaker is closed.
+    /// Returns the number of bad calls that a reader finds at `now` while the breaker is closed.
     pub(super) fn bad_at(&self, now: u64) -> u64 {
         let newest = self.head.max(now / Self::bucket_ms(&self.spec));
         self.counted_by(newest).1 as u64

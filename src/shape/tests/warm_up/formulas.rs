@@ -29,7 +29,7 @@ proptest! {
             let found = rule.limit(at(now), None, || total);
             let step_of = |ms: u64| ms / 1_000 / oracle.step;
             let present = step_of(now);
-            // If no call came in the step before, no tokens passed in it.
+            // If no call came in the previous step, no tokens passed in it.
             let before: Vec<_> = log.iter().filter(|&&(ms, _)| step_of(ms) + 1 == present).collect();
             let expected = oracle.limit(present, |_| before.iter().map(|(_, n)| n).sum());
             prop_assert_eq!(rule.stored(), oracle.stored);

@@ -1,4 +1,4 @@
-//! Tests of the warm-up: with the figures of its sources, and under load.
+//! Tests of the warm-up, with the figures of its sources and under load.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ fn secs_at(secs: u64) -> Tick {
     at(secs * 1_000)
 }
 
-/// A rule of `threshold` tokens per second, which warms up in `period` seconds.
+/// Creates a rule of `threshold` tokens per second that warms up in `period` seconds.
 fn per_second(threshold: f64, period: u64, cold_factor: f64) -> WarmUp {
     WarmUp::new(threshold, SECOND, secs(period), cold_factor)
 }
@@ -63,7 +63,7 @@ fn the_curve_has_the_figures_of_guava() {
         let found = rule.curve.at(stored);
         assert!(found >= limit && close(found, limit), "{found} at {stored}");
     }
-    // The straight line that the sources draw, between the ends.
+    // Between the ends, the inverse of the limit is the straight line of the sources.
     for stored in 501..1000 {
         let inverse = f64::from(stored - 500) * 4e-5 + 0.01;
         assert!(close(rule.curve.at(stored.into()), 1.0 / inverse));
@@ -72,8 +72,8 @@ fn the_curve_has_the_figures_of_guava() {
 
 #[test]
 fn the_curve_has_the_figures_that_sentinel_derives() {
-    // Threshold, period, cold factor, and Sentinel's warning line and maximum, which are cut to
-    // whole tokens.
+    // The threshold, the period, the cold factor, and the warning line and maximum of Alibaba
+    // Sentinel, which cuts both to whole tokens.
     let cases = [
         (100.0, 10, 2.0, 1000.0, 1666.0),
         (100.0, 10, 5.0, 250.0, 583.0),
@@ -87,14 +87,15 @@ fn the_curve_has_the_figures_that_sentinel_derives() {
             .ramp
             .unwrap();
         assert_eq!(ramp.warning.floor(), warning);
-        // Sentinel cuts two numbers for this one.
+        // Alibaba Sentinel cuts two numbers to compute the maximum, so the difference can be up to
+        // two tokens.
         assert!((max..max + 2.0).contains(&ramp.max), "{}", ramp.max);
     }
 }
 
 #[test]
 fn a_ramp_of_less_than_a_token_is_none() {
-    // The first of these rules blocks for ever if tokens are whole numbers.
+    // If tokens were whole numbers, the first of these rules would block for ever.
     let none = [
         (1.0, 1, 3.0),
         (0.3, 1, 3.0),
@@ -147,9 +148,10 @@ fn tokens_come_back_up_to_the_warning_line_and_beyond_when_idle() {
         rule.stored()
     };
     assert_eq!(step(100, 0), 100.0);
-    // Three tokens are the limit of a cold rule: no refill.
+    // Three tokens are the limit of a cold rule, so the rule is not refilled.
     assert_eq!(step(101, 3), 97.0);
-    // Two tokens are less: the rule is refilled to the maximum, less the tokens that passed.
+    // Two tokens are less than this limit, so the rule is refilled to the maximum, less the tokens
+    // that passed.
     assert_eq!(step(102, 2), 98.0);
     assert_eq!(step(103, 48), 50.0);
     // Exactly at the warning line, tokens come back.
@@ -157,7 +159,7 @@ fn tokens_come_back_up_to_the_warning_line_and_beyond_when_idle() {
     assert_eq!(step(105, 30), 30.0);
     assert_eq!(step(106, 10), 30.0);
     assert_eq!(step(107, 1_000), 0.0);
-    // No call came for three seconds, so no tokens passed in the last one.
+    // No call came for three seconds, so no tokens passed in the last second.
     assert_eq!(step(111, 7), 40.0);
     assert_eq!(step(110, 7), 40.0, "a late clock changes nothing");
     assert_eq!(step(1_000, 0), 100.0);
@@ -215,7 +217,7 @@ fn limits_stay_between_the_cold_and_the_full_threshold() {
     }
 }
 
-/// The way in which a rule enforces its limit.
+/// How a rule enforces its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// A window of two buckets, which counts whole calls.
@@ -224,7 +226,7 @@ enum Way {
     Queue,
 }
 
-/// Makes as many calls as the rule lets pass. Returns after how many seconds the rule is warm.
+/// Makes as many calls as the rule lets pass. Returns the number of seconds until the rule is warm.
 fn seconds_until_warm(rule: &WarmUp, way: Way) -> f64 {
     let Curve {
         threshold,
@@ -269,7 +271,7 @@ fn seconds_until_warm(rule: &WarmUp, way: Way) -> f64 {
 #[test]
 fn under_full_load_a_rule_is_warm_after_its_period() {
     let rules = [
-        // Threshold, interval in ms, period in s, cold factor.
+        // The threshold, the interval in ms, the period in s, and the cold factor.
         (100.0, 1_000, 10, 3.0),
         (10.0, 1_000, 10, 3.0),
         (33.3, 1_000, 8, 3.0),
@@ -307,8 +309,8 @@ fn under_full_load_a_rule_is_warm_after_its_period() {
             continue;
         }
         let took = seconds_until_warm(&new(), Way::Window);
-        // If the curve allows less than one call per interval, the window admits one, which is
-        // more.
+        // If the curve allows less than one call per interval, the window admits one call, so the
+        // rule warms up faster.
         let least = if threshold >= cold_factor {
             period - slack
         } else {
@@ -336,14 +338,14 @@ fn a_warm_rule_under_full_load_stays_warm() {
             let now = Tick::from_nanos(first + step * ramp.step_ns);
             assert_eq!(rule.limit(now, None, || passed), 60.0);
         }
-        // The rule is cold again after it was idle for the time in which its tokens come back.
+        // The rule is cold again after an idle time in which all its tokens come back.
         let cold = secs(10) + Duration::from_secs_f64(ramp.max / ramp.per_second);
         let now = Tick::from_nanos(first + 100 * ramp.step_ns) + cold;
         assert!((20.0..20.1).contains(&rule.limit(now, None, || passed)));
     }
 }
 
-/// A rule with `stored` tokens, which was last refilled at 7 s.
+/// Creates a rule with `stored` tokens that was last refilled at 7 s.
 fn used(threshold: f64, period: u64, stored: f64) -> WarmUp {
     let rule = per_second(threshold, period, 3.0);
     rule.limit(at(7_000), None, || 5);
@@ -372,7 +374,7 @@ fn an_equal_rule_continues_from_the_old_one() {
     let (old, new) = (used(10.0, 10, 62.5), per_second(10.0, 10, 3.0));
     new.take_over(&old);
     assert_eq!(new.stored(), 62.5);
-    // This second has had its refill already; the refill of the next one removes the passes.
+    // This second has already had its refill. The refill of the next second removes the passes.
     new.limit(at(7_500), None, || panic!("filled"));
     new.limit(at(8_000), None, || 9);
     assert_eq!(new.stored(), 58.5);
@@ -390,7 +392,7 @@ fn tokens_are_scaled_when_only_the_threshold_changed() {
             per_second(10.0, 10, 3.0).curve.at(62.5) / 10.0
         ));
     }
-    // A slow rule has longer steps: its last refill counts as that of the step at 6 s.
+    // A slow rule has longer steps: its last refill counts as the refill of the step at 6 s.
     let slow = per_second(0.5, 10, 3.0);
     slow.take_over(&used(10.0, 10, 100.0));
     slow.limit(at(11_999), None, || panic!("filled"));

@@ -1,4 +1,4 @@
-//! A naive model of a rule that warms up, by the formulas of the sources, for an interval of one
+//! A naive model of a rule that warms up, with the formulas of the sources and an interval of one
 //! second.
 
 pub(crate) struct Oracle {
@@ -17,7 +17,7 @@ impl Oracle {
     pub(crate) fn new(q: f64, p: f64, f: f64) -> Self {
         let warning = p * q / (f - 1.0);
         let max = warning + 2.0 * (p * q) / (1.0 + f);
-        // A step is long enough that a cold rule admits one token in it.
+        // A step is so long that a cold rule admits at least one token in it.
         let mut step = 1;
         while step as f64 * q / f < 1.0 - 1e-9 {
             step += 1;
@@ -33,8 +33,8 @@ impl Oracle {
         }
     }
 
-    /// The limit for a call that comes in the step `present`. `passed` gets the step of the last
-    /// refill, and returns the load of the steps since then.
+    /// Returns the limit for a call in the step `present`. `passed` gets the step of the last
+    /// refill, and returns the tokens that passed in the steps since then.
     pub(crate) fn limit(&mut self, present: u64, passed: impl FnOnce(u64) -> u64) -> f64 {
         let filled = *self.filled.get_or_insert(present);
         if present > filled {

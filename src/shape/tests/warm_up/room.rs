@@ -1,10 +1,10 @@
-//! Tests of the predicted time at which a call can pass.
+//! Tests of the prediction of the time at which a call can pass.
 
 use super::*;
 
 #[test]
 fn room_at_the_end_of_a_step_uses_the_limit_of_the_next_one() {
-    // No call comes, so the limit falls at 8 000, from 71 to 55.
+    // As no call comes, the limit falls from 71 to 55 at 8 000.
     let rule = used(100.0, 10, 600.0);
     let room = |limit: f64| Some(at(if limit > 70.0 { 8_000 } else { 8_300 }));
     let from = at(7_100);
@@ -26,7 +26,8 @@ fn room_is_never_before_the_requested_time() {
 
 #[test]
 fn passes_known_only_during_a_step_make_room_in_it() {
-    // At 8 000 no new passes are known; at 8 400 there can be 150, with which the rule is warm.
+    // At 8 000 no new passes are known. At 8 400 there can be 150 new passes, with which the rule
+    // is warm.
     let known = at(8_400);
     let available_at = |more: u64| {
         let rule = used(100.0, 10, 600.0);
@@ -40,7 +41,7 @@ fn passes_known_only_during_a_step_make_room_in_it() {
     };
     assert_eq!(available_at(150), Some(known));
     assert_eq!(available_at(0), Some(at(9_900)));
-    // This also holds if there never is room under a lower limit.
+    // The same holds if there is never room under a lower limit.
     let rule = used(100.0, 10, 600.0);
     let passed = |at: Tick| if at < known { 5 } else { 155 };
     let room = |limit: f64| (limit == 100.0).then_some(at(7_000));
@@ -52,8 +53,8 @@ fn passes_known_only_during_a_step_make_room_in_it() {
 
 #[test]
 fn after_64_steps_without_room_the_lowest_limit_is_used() {
-    // The limit falls for 400 s. In each second it is too low for the time that the previous limit
-    // gave.
+    // The limit falls for 400 s. In each second, it is too low for a call at the time that the
+    // previous limit allowed.
     let rule = used(100.0, 1_000, 60_000.0);
     let asked = Cell::new(0);
     let room = |limit: f64| {
