@@ -7,20 +7,20 @@ use crate::stat::MAX_TOKENS;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Burst {
     /// The number of tokens in addition to the threshold.
-    Beside(WholeNumber),
+    AboveThreshold(WholeNumber),
     /// The total number of tokens, including those of the threshold.
     Capacity(WholeNumber),
 }
 
 impl Burst {
-    pub(crate) const NONE: Self = Self::Beside(WholeNumber::new(0));
+    pub(crate) const NONE: Self = Self::AboveThreshold(WholeNumber::new(0));
 
     /// Returns the number of tokens in addition to `threshold`. The setting must have been checked.
     /// A key at rest may spend the integer part of the threshold plus this number, so a set
     /// capacity is exact.
-    pub(crate) fn beside(self, threshold: f64) -> u32 {
+    pub(crate) fn above_threshold(self, threshold: f64) -> u32 {
         match self {
-            Self::Beside(burst) => burst.get(),
+            Self::AboveThreshold(burst) => burst.get(),
             Self::Capacity(capacity) => capacity.get().saturating_sub(threshold as u32),
         }
     }
@@ -39,8 +39,10 @@ impl Burst {
     ) -> Result<(), (&'static str, WholeNumber, String)> {
         match self {
             burst if burst == Self::NONE => Ok(()),
-            Self::Beside(burst) if !is_refilled => Err(("burst", burst, format!("0 {elsewhere}"))),
-            Self::Beside(burst) if !burst.is_within(0, MAX_TOKENS) => {
+            Self::AboveThreshold(burst) if !is_refilled => {
+                Err(("burst", burst, format!("0 {elsewhere}")))
+            }
+            Self::AboveThreshold(burst) if !burst.is_within(0, MAX_TOKENS) => {
                 Err(("burst", burst, format!("between 0 and {MAX_TOKENS}")))
             }
             Self::Capacity(capacity) if !is_refilled => {
@@ -53,7 +55,7 @@ impl Burst {
                 let allowed = format!("between the threshold, {threshold}, and {MAX_TOKENS}");
                 Err(("capacity", capacity, allowed))
             }
-            Self::Beside(_) | Self::Capacity(_) => Ok(()),
+            Self::AboveThreshold(_) | Self::Capacity(_) => Ok(()),
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct RatesInUse {
     /// A set of rate numbers, as a bit for each.
     numbers: u16,
     /// Whether the rates of all existing debts have been added.
-    are_all: bool,
+    includes_debts: bool,
 }
 
 // === impl HotKeys ===
@@ -24,7 +24,7 @@ pub(crate) struct RatesInUse {
 impl HotKeys {
     /// Declares that the limit of these keys will never change, so that words need no rate numbers.
     pub(super) fn of_one_limit(self) -> Self {
-        self.rates.forgo();
+        self.rates.disable_numbers();
         self
     }
 
@@ -40,8 +40,8 @@ impl HotKeys {
     ) -> KeyLimit {
         let mut limit = self.limit(threshold, burst);
         let lacks_number = matches!(limit, KeyLimit::Refill(rate) if rate.lacks_number());
-        if lacks_number && !in_use.are_all {
-            in_use.are_all = true;
+        if lacks_number && !in_use.includes_debts {
+            in_use.includes_debts = true;
             self.judged(now, &limit, 0, &mut |judge| {
                 self.table.each_word_in_use(judge, &mut |word| {
                     in_use.numbers |= 1 << (word & self.rates.mask());

@@ -291,7 +291,7 @@ impl LimiterBuilder {
     /// Sets how many tokens more than the threshold a key at rest may spend at once.
     /// Default 0. Not for a [window](Self::window).
     pub fn burst(mut self, burst: impl Into<WholeNumber>) -> Self {
-        self.burst = Burst::Beside(burst.into());
+        self.burst = Burst::AboveThreshold(burst.into());
         self
     }
 
@@ -389,7 +389,7 @@ impl LimiterBuilder {
         if self.count == Counting::Window && self.threshold > f64::from(MOST_IN_WINDOW) {
             keys = keys.with_wide_windows(spec.max_keys);
         }
-        let limit = keys.limit(self.threshold, self.burst.beside(self.threshold));
+        let limit = keys.limit(self.threshold, self.burst.above_threshold(self.threshold));
         Ok(KeyedLimiter {
             keys,
             limit,

@@ -24,7 +24,7 @@ use std::task::Waker;
 use foldhash::fast::FixedState;
 
 use super::keys::{HotKeys, KeyTokens};
-use super::running::{self, Beside, Mark};
+use super::running::{self, AheadOfLine, Mark};
 use super::table::{KeyTable, WordPlace};
 use super::{Counting, Digest};
 use crate::base::numbered::Numbered;
@@ -81,7 +81,7 @@ pub(crate) struct LineTicket {
 
 /// The maximum numbers of waiting calls, for one key and in total.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Most {
+pub(crate) struct WaitLimits {
     pub(crate) of_key: u32,
     pub(crate) of_all: u32,
 }
@@ -106,11 +106,11 @@ impl HotKeys {
         &self,
         key: Digest,
         tier: Option<&Key<'_>>,
-        most: Most,
+        most: WaitLimits,
         number: Option<u64>,
     ) -> Option<LineTicket> {
         debug_assert_eq!(self.count, Counting::Running);
-        let lines = self.lines_made();
+        let lines = self.lines_or_create();
         loop {
             let place = self.table.change_word(key.0, &Mark, false).ok()?.place;
             let call = Waiter {
@@ -146,14 +146,14 @@ impl HotKeys {
 
     /// Takes a place of `key` for a call that overtakes the line. Returns `None` if `limit` calls
     /// run.
-    pub(crate) fn take_beside(&self, now: Tick, key: Digest, limit: u32) -> Option<KeyTokens> {
-        let change = self.decide(now, key, Beside(limit)).ok()?;
+    pub(crate) fn take_past_line(&self, now: Tick, key: Digest, limit: u32) -> Option<KeyTokens> {
+        let change = self.decide(now, key, AheadOfLine(limit)).ok()?;
         Some(KeyTokens::at_once(now, key, change.place))
     }
 
     /// Sets the function that tells lines how many calls may run.
     pub(crate) fn set_limit(&self, limit: &KeyLimitNow) {
-        for part in &self.lines_made().parts {
+        for part in &self.lines_or_create().parts {
             part.lock().limit = limit.clone();
         }
     }
@@ -200,7 +200,7 @@ impl HotKeys {
     }
 
     /// Returns the lines. Creates them if there are none yet.
-    fn lines_made(&self) -> &Lines {
+    fn lines_or_create(&self) -> &Lines {
         self.lines.get_or_init(|| Box::new(Lines::new()))
     }
 }
@@ -243,7 +243,7 @@ impl Lines {
         table: &KeyTable,
         place: WordPlace,
         call: Waiter,
-        most: Most,
+        most: WaitLimits,
         number: Option<u64>,
     ) -> Result<LineTicket, NoLine> {
         let mut woken = Wakers::new();

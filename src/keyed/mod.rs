@@ -68,7 +68,7 @@ pub(crate) use changes::RatesInUse;
 pub(crate) use costs::{KeyAccount, KeyBudget};
 pub(crate) use digest::{Digest, Sip};
 pub(crate) use keys::{Counting, HotKeys, KeyLimit, KeySpec, KeyTokens};
-pub(crate) use line::{KeyLimitNow, LineTicket, Most};
+pub(crate) use line::{KeyLimitNow, LineTicket, WaitLimits};
 pub(crate) use running::Pinned;
 pub(crate) use wide::most_in_window;
 pub(crate) use window::MOST as MOST_IN_WINDOW;

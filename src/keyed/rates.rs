@@ -20,7 +20,7 @@
 //! limit and no debt uses are forgotten. A rate that gets no number has [number 0](UNKNOWN). A debt
 //! at this rate is not converted to other rates, and keeps its time until it ends.
 //!
-//! A token that costs less than [`SHORTEST`] could not be rounded to whole nanoseconds without too
+//! The cost of a token below [`LEAST_NUMBERED`] cannot be rounded to whole nanoseconds without too
 //! large an error. If a rule has a rate with cheaper tokens, the words of the table have no
 //! numbers, and all debts keep their time.
 
@@ -35,7 +35,7 @@ pub(super) const UNKNOWN: u64 = 0;
 const BLOCKED: u64 = NUMBER;
 /// The smallest cost of a token for which words have rate numbers: 2^18 / 16 ns = 16.4 µs. Such a
 /// cost is rounded up to a whole nanosecond, with an error of at most 0.006 %.
-pub(super) const SHORTEST: u64 = 1 << 18;
+pub(super) const LEAST_NUMBERED: u64 = 1 << 18;
 
 /// The rates of a table.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Rates {
     }
 
     /// Declares that words have no numbers from now on.
-    pub(super) fn forgo(&self) {
+    pub(super) fn disable_numbers(&self) {
         // Release: a call that finds a word without a number also sees this.
         self.costs[UNKNOWN as usize].store(NO_NUMBERS, Ordering::Release);
     }

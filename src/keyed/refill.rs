@@ -69,7 +69,7 @@
 use std::time::Duration;
 
 use super::Judge;
-use super::rates::{Rates, SHORTEST, UNKNOWN, scaled, scaled_down};
+use super::rates::{LEAST_NUMBERED, Rates, UNKNOWN, scaled, scaled_down};
 use crate::base::sync::{Bug, planted};
 use crate::clock::{Tick, nanos};
 
@@ -147,8 +147,8 @@ impl Rate {
     /// Creates a rate with a number in `rates`, if a number is free.
     pub(super) fn numbered(rates: &Rates, threshold: f64, burst: u32, interval: Duration) -> Self {
         let rate = Self::new(threshold, burst, interval);
-        if rate.cost != 0 && rate.cost < SHORTEST {
-            rates.forgo();
+        if rate.cost != 0 && rate.cost < LEAST_NUMBERED {
+            rates.disable_numbers();
         }
         let mask = rates.mask();
         if mask == 0 || rate.cost == 0 {

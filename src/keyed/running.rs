@@ -45,7 +45,7 @@ pub(super) struct Mark;
 
 /// The judge of a call that takes a place ahead of the waiting calls, unless this many calls run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Beside(pub(super) u32);
+pub(super) struct AheadOfLine(pub(super) u32);
 
 /// The place of the word that counts a call in flight. The call needs nothing else to release its
 /// count.
@@ -139,7 +139,7 @@ impl Judge for Mark {
     }
 }
 
-impl Judge for Beside {
+impl Judge for AheadOfLine {
     fn take(&self, word: u64) -> Result<u64, Option<u64>> {
         let_in(word, self.0).ok_or(Some(0))
     }

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn three_steps_of_load_are_compared_with_three_of_a_cold_rule() {
+    fn the_load_of_three_steps_is_compared_with_three_steps_of_a_cold_rule() {
         let refilled = |passed| ramp().refilled(80.0, s(10), s(8), passed);
         assert_eq!(refilled(8), 92.0);
         assert_eq!(refilled(9), 71.0);

@@ -205,7 +205,7 @@ impl Counters {
 
     /// Returns the rare counters. Creates them if there are none yet: with stripes for a crowd if
     /// `is_crowded`.
-    fn rare_made(&self, is_crowded: bool) -> &RareCounters {
+    fn rare_or_create(&self, is_crowded: bool) -> &RareCounters {
         let make = || Box::new(RareCounters::new(is_crowded));
         self.later().rare.get_or_init(make)
     }
@@ -309,7 +309,7 @@ impl Counters {
     /// Takes a [look](super::crowd) and returns whether there is a crowd.
     #[cold]
     fn look_for_crowd(&self, now: Tick) -> bool {
-        let may_come = || self.rare_made(true).by_crowd.is_some();
+        let may_come = || self.rare_or_create(true).by_crowd.is_some();
         self.crowd.look(now, own_stripe(), &may_come)
     }
 
@@ -434,8 +434,8 @@ impl Counters {
     }
 
     /// Returns the line in which calls wait for a slot. Creates it if there is none yet.
-    pub(super) fn line_made(&self) -> &Line {
-        &self.rare_made(false).line
+    pub(super) fn line_or_create(&self) -> &Line {
+        &self.rare_or_create(false).line
     }
 
     // --- time ---

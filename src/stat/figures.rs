@@ -95,7 +95,7 @@ impl Counters {
 
     /// Repeats `read` until the head does not move meanwhile, at most 8 times. Then returns the
     /// last answer, or the default if there was none.
-    fn steady<T: Default>(&self, read: impl Fn(u64) -> Option<T>) -> T {
+    fn read_stable<T: Default>(&self, read: impl Fn(u64) -> Option<T>) -> T {
         let mut last = T::default();
         for _ in 0..8 {
             let head = self.head();
@@ -113,7 +113,7 @@ impl Counters {
     /// borrowed tokens, which are counted per second.
     pub(super) fn sum(&self, event: Event) -> u64 {
         let of = |word| {
-            self.steady(|head| {
+            self.read_stable(|head| {
                 let mut sum = 0;
                 for bucket in self.window(head) {
                     sum += self.in_bucket(word, bucket, head)?;
@@ -133,7 +133,7 @@ impl Counters {
     /// Returns the number of calls that ended in the window, and the sum of their response times in
     /// µs.
     pub(super) fn calls_and_rt(&self) -> (u64, u64) {
-        self.steady(|head| {
+        self.read_stable(|head| {
             let (mut calls, mut rt) = (0, 0);
             for bucket in self.window(head) {
                 calls += self.in_bucket(CALLS, bucket, head)?;
@@ -161,7 +161,7 @@ impl Counters {
     /// Returns the counts of every bucket of the window, oldest first. `pass` returns the ring's
     /// count of a bucket, if the ring still has that bucket.
     pub(super) fn buckets(&self, pass: impl Fn(u64) -> Option<u64>) -> Vec<NodeBucket> {
-        self.steady(|head| {
+        self.read_stable(|head| {
             let mut buckets = Vec::new();
             for bucket in self.window(head) {
                 let of = |word| self.in_bucket(word, bucket, head);
@@ -183,7 +183,7 @@ impl Counters {
     /// `None` if the node keeps no seconds.
     pub(super) fn seconds(&self, ring: &LeapArray, from: u64) -> Option<Vec<NodeBucket>> {
         self.minute.first()?;
-        Some(self.steady(|head| {
+        Some(self.read_stable(|head| {
             let newest = self.shape.second(head);
             let first = (newest + 1).saturating_sub(60).max(self.first_known()?);
             self.seconds_between(ring, first.max(from), newest, head)
@@ -203,7 +203,7 @@ impl Counters {
         if asked < self.first_known()? {
             return None;
         }
-        Some(self.steady(|head| {
+        Some(self.read_stable(|head| {
             let second = self.shape.second(head).checked_sub(ago)?;
             let seconds = self.seconds_between(ring, second, second, head)?;
             seconds.first().copied()
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn widen_up_follows_what_only_grows_by_more_than_half_of_its_range() {
+    fn widen_up_follows_growth_by_more_than_half_of_the_range() {
         let mut wide = 0;
         let mut truth = 0_u64;
         for step in [1, (31 << 35) - 1, 7, 20 << 35, 0] {

@@ -95,22 +95,22 @@ impl Edges {
                 0 => "0".to_owned(),
                 _ => format!("more than {MOST_EDGES}"),
             };
-            let told = format!("there are {count} edges, must be between 1 and {MOST_EDGES}");
-            return Err(InvalidSetting::because(told));
+            let message = format!("there are {count} edges, must be between 1 and {MOST_EDGES}");
+            return Err(InvalidSetting::because(message));
         }
         let mut us = Vec::with_capacity(edges.len());
         for (place, edge) in edges.iter().enumerate() {
             let is_whole = edge.subsec_nanos() % 1_000 == 0;
             if !is_whole || edge.is_zero() || *edge > MAX_RT {
                 let allowed = "whole microseconds between 1 µs and 60 s";
-                let told = format!("edge {place} is {edge:?}, must be {allowed}");
-                return Err(InvalidSetting::because(told));
+                let message = format!("edge {place} is {edge:?}, must be {allowed}");
+                return Err(InvalidSetting::because(message));
             }
             if let Some(before) = place.checked_sub(1).map(|before| edges[before]) {
                 if *edge <= before {
                     let allowed = format!("longer than the one before, {before:?}");
-                    let told = format!("edge {place} is {edge:?}, must be {allowed}");
-                    return Err(InvalidSetting::because(told));
+                    let message = format!("edge {place} is {edge:?}, must be {allowed}");
+                    return Err(InvalidSetting::because(message));
                 }
             }
             us.push(edge.as_micros() as u32);

@@ -172,7 +172,7 @@ impl LeapArray {
         let last = wish.now.as_nanos().saturating_add(nanos(wish.patience));
         // The first bucket that begins too late for the call's patience.
         let to = last.div_ceil(self.grid().bucket_ns);
-        let mut looked = Looked {
+        let mut search = LoanSearch {
             array: self,
             head,
             bucket,
@@ -185,7 +185,7 @@ impl LeapArray {
             if targets.next(0).is_none() {
                 break;
             }
-            looked.keep_lent(&mut targets, quota)?;
+            search.keep_lent(&mut targets, quota)?;
             if targets.next(0).is_none() {
                 return Some(Err(Denied::Full(index as u32)));
             }
@@ -193,8 +193,8 @@ impl LeapArray {
         let mut full = 0;
         let mut next = targets.next(0);
         while let Some(target) = next {
-            let offer = looked.offer(target, quotas)?;
-            let held = looked.held_for(target);
+            let offer = search.offer(target, quotas)?;
+            let held = search.held_for(target);
             if u64::from(held) + u64::from(wish.weight) <= u64::from(offer.most) {
                 return Some(Ok(offer));
             }
@@ -360,7 +360,7 @@ pub(super) struct Offer {
 
 /// A search for a loan, as of `head` at `bucket`, for a call of `weight` that comes in bucket
 /// `seen`. Its functions return `None` if a checkpoint is missing.
-struct Looked<'a> {
+struct LoanSearch<'a> {
     array: &'a LeapArray,
     head: HeadWord,
     bucket: u64,
@@ -371,9 +371,9 @@ struct Looked<'a> {
     held: Option<HeldSums>,
 }
 
-// === impl Looked ===
+// === impl LoanSearch ===
 
-impl Looked<'_> {
+impl LoanSearch<'_> {
     /// Removes from `targets` all buckets for which `quota` lends no tokens.
     fn keep_lent(&mut self, targets: &mut Targets, quota: &Quota) -> Option<()> {
         let (head, bucket, seen) = (self.head, self.bucket, self.seen);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_enter_coarser_buckets_at_the_newest_that_they_can_belong_to() {
+    fn counts_move_to_the_newest_coarser_bucket_that_overlaps_theirs() {
         let old = LeapArray::with_grid(grid(500, 5), at(0));
         for (ms, n) in [(0, 3), (500, 4), (1_000, 1), (2_000, 2)] {
             old.add(at(ms), n);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_enter_finer_buckets_late_rather_than_early() {
+    fn counts_move_to_the_newest_finer_bucket_that_overlaps_theirs() {
         let old = LeapArray::with_grid(grid(1_000, 2), at(0));
         old.add(at(900), 5);
         old.add(at(1_100), 2);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn loans_enter_the_longer_bucket_that_they_lie_in() {
+    fn loans_move_to_the_longer_bucket_that_contains_their_start() {
         // The loan starts at 1100 ms, which lies in the newest bucket of the new array, or at 1500
         // ms, where the next bucket starts.
         for (taken, waiting) in [(1, 0), (5, 4)] {

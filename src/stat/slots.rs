@@ -345,7 +345,7 @@ impl Counters {
                 self.settled.fetch_add(0, Ordering::Release);
             }
         };
-        let line = self.line_made();
+        let line = self.line_or_create();
         self.slots.line_up(line, most, ticket, marked, in_flight)
     }
 }

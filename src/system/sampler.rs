@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_whose_clock_is_a_little_older_reads_nothing_anew() {
+    fn a_slightly_older_time_triggers_no_reading() {
         let older = Tick::from_nanos(at(9_000).as_nanos() - 1);
         bounds(&[(at(9_000), 0.0), (older, 0.0), (at(8_000), 0.0)]);
         let probe = ManualProbe::new();

@@ -42,7 +42,7 @@ fn the_open_time_doubles_after_each_bad_probe_until_the_breaker_closes() {
 }
 
 #[test]
-fn of_several_probes_that_fail_together_one_counts() {
+fn concurrent_bad_probes_double_the_open_time_once() {
     let mut stage = Stage::new([BreakerSpec {
         open_up_to: Some(ms(60_000)),
         probes: 3,

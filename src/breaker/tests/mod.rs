@@ -359,7 +359,7 @@ fn a_breaker_recovers_in_time_however_a_probe_ends() {
 }
 
 #[test]
-fn a_clock_that_steps_back_delays_nobody_longer() {
+fn a_clock_that_steps_back_prolongs_no_open_time() {
     let mut stage = Stage::new([spec()]);
     stage.trip(1_000_000);
     assert_eq!(stage.enter(1_000_100), refused(0, 1_002_000));

@@ -105,7 +105,7 @@ fn last_calls_are_kept_by_a_rule_with_the_same_last_calls() {
 }
 
 #[test]
-fn it_stays_open_as_long_as_an_older_rule_said_however_short_the_new_one_is() {
+fn a_breaker_stays_open_as_long_as_its_older_rule_said() {
     let named = |open_for, interval| BreakerSpec {
         open_for: ms(open_for),
         interval: ms(interval),
@@ -129,7 +129,7 @@ fn it_stays_open_as_long_as_an_older_rule_said_however_short_the_new_one_is() {
 }
 
 #[test]
-fn a_rule_that_counts_otherwise_keeps_only_the_open_state_of_its_id() {
+fn a_rule_that_counts_differently_inherits_only_the_open_state_of_its_id() {
     let named = |spec| BreakerSpec {
         id: Some("named".into()),
         ..spec

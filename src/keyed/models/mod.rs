@@ -14,7 +14,7 @@ use loom::thread;
 
 use super::table::KeyTable;
 use super::{
-    Counting, Digest, HotKeys, KeyLimit, KeyLimitNow, KeySpec, KeyTokens, LineTicket, Most,
+    Counting, Digest, HotKeys, KeyLimit, KeyLimitNow, KeySpec, KeyTokens, LineTicket, WaitLimits,
 };
 use crate::base::sync::fault::model;
 use crate::base::sync::{Arc, AtomicU64, Ordering};
@@ -376,7 +376,7 @@ fn full(slots: usize) -> (Arc<HotKeys>, KeyTokens) {
 
 /// Puts a call in line for a place of `key`.
 fn line_up(keys: &HotKeys, key: Digest) -> LineTicket {
-    let most = Most {
+    let most = WaitLimits {
         of_key: 9,
         of_all: 9,
     };

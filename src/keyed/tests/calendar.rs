@@ -19,7 +19,7 @@ fn at(ms: u64) -> Tick {
 }
 
 /// Creates keys that are counted by calendar days or months, with a clock whose epoch is 1970.
-fn dates(count: Counting, utc_offset: i32) -> HotKeys {
+fn calendar_keys(count: Counting, utc_offset: i32) -> HotKeys {
     HotKeys::new(spec(count, Duration::ZERO), Tick::ZERO).by_calendar(Duration::ZERO, utc_offset)
 }
 
@@ -41,7 +41,7 @@ fn a_period_holds_the_limit_and_begins_at_midnight() {
         (MONTH, -60, LEAP + 2 * DAYS, HOURS),
         (MONTH, 60, LEAP + 366 * DAYS, DAYS - HOURS), // 2025-02-28
     ] {
-        let (keys, key) = (dates(count, offset), digest(1));
+        let (keys, key) = (calendar_keys(count, offset), digest(1));
         let limit = keys.limit(3.9, 0);
         let (last, next) = (first + length - 1, first + length);
         assert_eq!(passes(&keys, first, key, &limit, 2), 2);
@@ -60,8 +60,8 @@ fn a_period_holds_the_limit_and_begins_at_midnight() {
 }
 
 #[test]
-fn a_period_counts_as_many_as_any_limit_allows() {
-    let (keys, key) = (dates(MONTH, 0), digest(1));
+fn a_period_can_count_up_to_the_largest_limit() {
+    let (keys, key) = (calendar_keys(MONTH, 0), digest(1));
     let most = (1 << 31) - 1;
     let limit = keys.limit(f64::from(most), 0);
     assert!(keys.take(at(0), key, &limit, 1 << 30).is_ok());
@@ -75,7 +75,7 @@ fn a_period_counts_as_many_as_any_limit_allows() {
 
 #[test]
 fn a_late_call_counts_in_the_newest_period() {
-    let (keys, key) = (dates(DAY, 0), digest(1));
+    let (keys, key) = (calendar_keys(DAY, 0), digest(1));
     let limit = keys.limit(3.0, 0);
     assert_eq!(passes(&keys, DAYS - 1, key, &limit, 9), 3);
     assert_eq!(passes(&keys, DAYS, key, &limit, 1), 1);
@@ -90,7 +90,7 @@ fn a_late_call_counts_in_the_newest_period() {
 
 #[test]
 fn a_period_is_refunded_and_reset_until_it_ends() {
-    let (keys, key) = (dates(DAY, 0), digest(1));
+    let (keys, key) = (calendar_keys(DAY, 0), digest(1));
     let limit = keys.limit(5.0, 0);
     let take = |now, n| keys.take(at(now), key, &limit, n).unwrap();
     let [first, second] = [take(0, 2), take(9, 3)];
@@ -108,8 +108,8 @@ fn a_period_is_refunded_and_reset_until_it_ends() {
 }
 
 #[test]
-fn another_limit_counts_at_once_and_forgets_nothing() {
-    let (keys, key) = (dates(MONTH, 0), digest(1));
+fn a_changed_limit_applies_at_once_and_keeps_the_count() {
+    let (keys, key) = (calendar_keys(MONTH, 0), digest(1));
     assert_eq!(passes(&keys, 0, key, &keys.limit(5.0, 0), 9), 5);
     assert_eq!(keys.left(at(0), key, &keys.limit(100.0, 0)), 95);
     assert_eq!(keys.left(at(0), key, &keys.limit(3.0, 0)), 0);
@@ -137,7 +137,13 @@ fn a_key_keeps_its_place_until_its_period_ends() {
 
 #[test]
 fn period_lengths_follow_the_calendar() {
-    let days = |count, ms| dates(count, 0).period_length(at(ms)).unwrap().as_secs() / 86_400;
+    let days = |count, ms| {
+        calendar_keys(count, 0)
+            .period_length(at(ms))
+            .unwrap()
+            .as_secs()
+            / 86_400
+    };
     assert_eq!([days(DAY, LEAP), days(MONTH, LEAP)], [1, 29]);
     assert_eq!([days(MONTH, 0), days(MONTH, LEAP + 2 * DAYS)], [31, 31]);
     assert_eq!(

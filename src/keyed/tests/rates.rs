@@ -174,7 +174,7 @@ fn a_shortened_debt_uses_the_time_at_which_the_word_was_read() {
 }
 
 #[test]
-fn rates_that_nobody_needs_make_room_for_others() {
+fn unused_rates_make_room_for_new_ones() {
     let keys = keys(Counting::Refill, SECOND);
     let mut in_use = RatesInUse::default();
     let limit = |threshold: u32, now, in_use: &mut RatesInUse| {
@@ -210,7 +210,7 @@ fn rates_that_nobody_needs_make_room_for_others() {
 }
 
 #[test]
-fn a_table_with_a_rate_of_nanoseconds_keeps_times() {
+fn debts_keep_their_time_in_a_table_with_a_very_fast_rate() {
     let keys = keys(Counting::Refill, SECOND);
     let slow = keys.limit(2.0, 0);
     assert!(take(&keys, 0, digest(1), &slow));

@@ -259,7 +259,7 @@ fn a_table_of_used_slots_has_places_for_max_keys() {
 }
 
 #[test]
-fn keys_at_rest_keep_their_slots_while_there_are_others() {
+fn keys_at_rest_keep_their_slots_while_free_slots_are_left() {
     let (count, max_keys) = (10_000, 10_000);
     let table = KeyTable::new(max_keys);
     let rate = Rate::new(1e6, 0, SECOND);

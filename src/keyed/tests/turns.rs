@@ -54,7 +54,7 @@ fn turns_of_a_few_nanoseconds_come_one_after_the_other() {
 }
 
 #[test]
-fn the_last_in_a_queue_can_leave_it() {
+fn the_last_turn_of_a_queue_can_be_refunded() {
     let keys = keys(Counting::Queue(SECOND), SECOND);
     let limit = keys.limit(10.0, 0);
     let join = || keys.take(at(5), digest(1), &limit, 1).unwrap();

@@ -42,7 +42,7 @@ fn a_window_of_two_words_slides_as_one_of_one_word_does() {
 }
 
 #[test]
-fn a_wide_window_counts_as_many_as_any_limit_allows() {
+fn a_wide_window_can_count_up_to_the_largest_limit() {
     let (keys, key) = (wide(), digest(1));
     let limit = keys.limit(f64::from(MOST), 0);
     assert!(keys.take(at(0), key, &limit, 1 << 30).is_ok());

@@ -169,7 +169,7 @@ fn a_clock_that_has_stepped_back_gives_no_more_than_the_call_once_more() {
 }
 
 #[test]
-fn a_late_clock_gets_no_more() {
+fn a_late_clock_reading_gets_no_more_tokens() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(10.0, 0);
     assert_eq!(passes(&keys, 5_000, digest(1), &limit, 100), 10);
@@ -278,7 +278,7 @@ fn a_call_later_than_the_slack_opens_a_window_anew() {
 }
 
 #[test]
-fn calls_at_once_reach_the_limit_and_one_more_when_one_ends() {
+fn concurrent_calls_reach_the_limit_and_one_more_passes_when_one_ends() {
     let keys = keys(Counting::Running, SECOND);
     let limit = keys.limit(2.9, 0);
     let take = || keys.take(at(3), digest(1), &limit, 1);

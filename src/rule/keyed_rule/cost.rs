@@ -116,7 +116,7 @@ impl KeyedRule {
             }
         }
         let (field, burst) = match self.burst {
-            Burst::Beside(burst) => ("burst", burst),
+            Burst::AboveThreshold(burst) => ("burst", burst),
             Burst::Capacity(capacity) => ("capacity", capacity),
         };
         if burst.is_within(0, MAX_TOKENS) {

@@ -154,7 +154,7 @@ impl KeyedRule {
 
     const fn given_burst(&self) -> Option<u32> {
         match self.burst {
-            Burst::Beside(burst) => Some(burst.get()),
+            Burst::AboveThreshold(burst) => Some(burst.get()),
             Burst::Capacity(_) => None,
         }
     }

@@ -48,7 +48,7 @@ impl KeyedRule {
     pub const fn get_capacity(&self) -> Option<u32> {
         match self.burst {
             Burst::Capacity(capacity) => Some(capacity.get()),
-            Burst::Beside(_) => None,
+            Burst::AboveThreshold(_) => None,
         }
     }
 

@@ -237,7 +237,7 @@ impl KeyedRule {
     /// earns in nine years.
     #[must_use]
     pub fn burst(mut self, burst: impl Into<WholeNumber>) -> Self {
-        self.burst = Burst::Beside(burst.into());
+        self.burst = Burst::AboveThreshold(burst.into());
         self
     }
 
@@ -270,7 +270,7 @@ impl KeyedRule {
     /// The burst: how many calls a value can make beyond its threshold, also if its capacity was
     /// set.
     pub(super) fn extra_calls(&self) -> u32 {
-        self.burst.beside(self.threshold)
+        self.burst.above_threshold(self.threshold)
     }
 
     /// Counts in a sliding window of two buckets, aligned to the clock, instead of

@@ -8,7 +8,7 @@ use super::{KeyedRules, KeyedState, NoShare, Share, Shares};
 use crate::base::sync::Arc;
 use crate::call::{Call, Key};
 use crate::clock::Tick;
-use crate::keyed::{Digest, HotKeys, KeyLimit, KeyLimitNow, KeyTokens, LineTicket, Most};
+use crate::keyed::{Digest, HotKeys, KeyLimit, KeyLimitNow, KeyTokens, LineTicket, WaitLimits};
 use crate::rule::KeyedRule;
 
 /// The place of a call in the line of its value. The call may have left the line in the meantime.
@@ -118,7 +118,7 @@ impl KeyedRules {
         if left.is_zero() || limit == 0 {
             return None;
         }
-        let most = Most {
+        let most = WaitLimits {
             of_key: queue.max_waiting,
             of_all: KeyedRule::most_waiting(queue.max_waiting),
         };
@@ -141,7 +141,7 @@ impl KeyedRules {
         let (key, limit) = param.at_once(call)?;
         let most = limit.saturating_add(queue.max_waiting);
         Some(OwnShare {
-            taken: param.keys.take_beside(now, key, most)?,
+            taken: param.keys.take_past_line(now, key, most)?,
             keys: param.keys.clone(),
         })
     }

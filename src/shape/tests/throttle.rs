@@ -51,7 +51,7 @@ fn without_waits_calls_pass_at_their_distance_only() {
 }
 
 #[test]
-fn the_first_call_passes_at_once_whatever_it_costs_and_whenever_it_comes() {
+fn the_first_call_passes_at_once_at_any_cost_and_time() {
     for now in [0, 1, u64::MAX - 1, u64::MAX] {
         for cost_ns in [1, u64::MAX] {
             let queue = Throttle::new();
@@ -87,7 +87,7 @@ fn a_late_clock_waits_longer_and_moves_nothing_back() {
 }
 
 #[test]
-fn the_last_in_the_queue_can_leave_it_and_others_leave_a_gap() {
+fn the_last_turn_can_be_cancelled_and_other_turns_leave_a_gap() {
     let queue = Throttle::new();
     let join = |now| queue.join(at(now), 100 * MS, ms(1_000)).unwrap();
     let (first, second, third) = (join(0), join(0), join(0));

@@ -49,7 +49,8 @@ impl Counted {
 }
 
 model! {
-    a_statistic_cut_during_additions at 3 fails with a_head_that_moves_first: HeadBeforeCut;
+    checkpoints_during_additions_lose_no_event at 3
+        fails with a_head_that_moves_first: HeadBeforeCut;
     || {
         let counted = Counted::new();
         let others = [11, 12].map(|step| {
@@ -68,7 +69,7 @@ model! {
 }
 
 model! {
-    a_cut_during_a_count_that_spreads at 2 fails with
+    checkpoints_during_a_count_in_stripes at 2 fails with
         a_head_that_moves_before_the_sum: HeadBeforeCut;
     || {
         let counted = Counted::new();

@@ -21,7 +21,7 @@ impl Node {
     /// A node on which `calls` calls run that hold no slot.
     fn with_older(calls: u64) -> Arc<Self> {
         let counters = counters();
-        counters.slots.mark_older(counters.line_made());
+        counters.slots.mark_older(counters.line_or_create());
         Arc::new(Self {
             counters,
             taken: AtomicU64::new(calls),
@@ -32,7 +32,7 @@ impl Node {
     /// A node with a limit of one, which a call has reached.
     fn full() -> Arc<Self> {
         let counters = counters();
-        counters.line_made().set_limit(Box::new(|| 1));
+        counters.line_or_create().set_limit(Box::new(|| 1));
         assert!(counters.slots.take(1));
         Arc::new(Self {
             counters,
@@ -56,7 +56,7 @@ impl Node {
     }
 
     fn has_slot(&self, ticket: u64) -> bool {
-        self.counters.line_made().has_slot(ticket, None)
+        self.counters.line_or_create().has_slot(ticket, None)
     }
 
     fn release(&self, hold: SlotHold) {
@@ -126,7 +126,7 @@ model! {
         a_call_that_waits_unseen: WaitUnseen;
     || {
         let node = Node::with_older(1);
-        node.counters.line_made().set_limit(Box::new(|| 1));
+        node.counters.line_or_create().set_limit(Box::new(|| 1));
         let older = node.clone();
         let older = thread::spawn(move || older.end_without_slot());
         let ticket = node.line_up();
@@ -143,7 +143,7 @@ model! {
         let tickets = [node.line_up(), node.line_up()];
         let other = node.clone();
         let other = thread::spawn(move || other.release(SlotHold::RUNNING));
-        if node.counters.slots.cancel(node.counters.line_made(), tickets[0]) {
+        if node.counters.slots.cancel(node.counters.line_or_create(), tickets[0]) {
             node.release(SlotHold::FROM_LINE);
         }
         other.join().unwrap();

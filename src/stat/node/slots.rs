@@ -85,7 +85,9 @@ impl Node {
     /// From now on, calls in flight that hold no slot count against the limit, until no such call
     /// can be left.
     pub(crate) fn mark_older(&self) {
-        self.counters.slots.mark_older(self.counters.line_made());
+        self.counters
+            .slots
+            .mark_older(self.counters.line_or_create());
     }
 
     /// The calls in flight, counted on the newest ring.
@@ -121,7 +123,7 @@ impl Node {
 
     /// Sets the function that tells calls in line how many slots there are.
     pub(crate) fn set_slot_limit(&self, limit: LimitNow) {
-        self.counters.line_made().set_limit(limit);
+        self.counters.line_or_create().set_limit(limit);
     }
 
     /// Gives free slots to calls that wait.

@@ -217,7 +217,7 @@ fn streams_of_days_that_end_in_one_second_are_all_in_the_total() {
 }
 
 #[test]
-fn a_ring_that_is_read_alone_loses_no_tokens_that_are_due() {
+fn a_ring_that_is_read_without_events_loses_no_due_tokens() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(2), 4, at(0)).unwrap();
     let quota = [Quota::new(4, 1, 10, Lending::All)];
@@ -241,7 +241,7 @@ fn a_ring_that_is_read_alone_loses_no_tokens_that_are_due() {
 }
 
 #[test]
-fn no_bucket_is_read_from_a_cut_that_is_being_replaced() {
+fn no_bucket_is_read_from_a_checkpoint_that_is_being_replaced() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
     node.pass(at(100), 3);

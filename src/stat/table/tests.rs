@@ -129,7 +129,7 @@ fn an_entry_found_just_before_its_eviction_comes_back_with_its_counts() {
 
 /// An entry that is used just after its first check for idleness.
 #[derive(Debug)]
-struct Shy {
+struct UsedAfterCheck {
     key: u64,
     used_ms: AtomicU64,
     /// How often the entry has been checked for idleness.
@@ -137,7 +137,7 @@ struct Shy {
     place: TablePlace,
 }
 
-impl Resident for Shy {
+impl Resident for UsedAfterCheck {
     type Key = u64;
     type Sum = ();
 
@@ -163,9 +163,9 @@ impl Resident for Shy {
 
 #[test]
 fn an_entry_used_after_the_evictors_check_stays() {
-    let table = Table::<Shy>::new(1);
+    let table = Table::<UsedAfterCheck>::new(1);
     let make = |key| {
-        move || Shy {
+        move || UsedAfterCheck {
             key,
             used_ms: AtomicU64::new(0),
             looks: AtomicU32::new(0),

@@ -176,12 +176,12 @@ pub fn replay(buckets: u32, rules: &[Rule], start: u64, ops: impl IntoIterator<I
             Op::Take(n) => {
                 let ours = array.acquire(tick, n, &quotas);
                 let theirs = oracle.take(n, rules);
-                let told = match ours {
+                let answer = match ours {
                     Ok(taken) => Ok(taken.bucket as i64),
                     Err(Denied::Full(index)) => Err(index as usize),
                     Err(Denied::Reloaded) => panic!("it never moves"),
                 };
-                assert_eq!(told, theirs);
+                assert_eq!(answer, theirs);
                 if let Ok(ours) = ours {
                     taken.push((ours.bucket, n));
                 }

@@ -11,14 +11,14 @@ use super::replay::classes::{
     CIRCUIT_BREAKER, FLOW_REJECT, FLOW_THROTTLING, FLOW_WARM_UP, FLOW_WARM_UP_THROTTLING, KEYED,
     LEAP_ARRAY, OCCUPY, STACK, STATISTIC_NODE, SYSTEM,
 };
-use super::replay::flow_reject::Chain;
-use super::replay::keyed_rule::Hot;
-use super::replay::leap_array::Arrays;
-use super::replay::occupy::Lender;
-use super::replay::shaping::Shaped;
+use super::replay::flow_reject::FlowSubject;
+use super::replay::keyed_rule::KeyedSubject;
+use super::replay::leap_array::ArraysSubject;
+use super::replay::occupy::OccupySubject;
+use super::replay::shaping::ShapingSubject;
 use super::replay::stack::Stack;
 use super::replay::statistic_node::Nodes;
-use super::replay::system::Protected;
+use super::replay::system::SystemSubject;
 
 /// Defines one test for each file, and the list of all files.
 macro_rules! replays {
@@ -36,16 +36,16 @@ macro_rules! replays {
 
 replays! {
     vectors_circuit_breaker: "circuit_breaker", BreakerSubject, CIRCUIT_BREAKER;
-    vectors_flow_reject: "flow_reject", Chain, FLOW_REJECT;
-    vectors_flow_throttling: "flow_throttling", Shaped, FLOW_THROTTLING;
-    vectors_flow_warm_up: "flow_warm_up", Shaped, FLOW_WARM_UP;
-    vectors_flow_warm_up_throttling: "flow_warm_up_throttling", Shaped, FLOW_WARM_UP_THROTTLING;
-    vectors_hot_param: "hot_param", Hot, KEYED;
-    vectors_leap_array: "leap_array", Arrays, LEAP_ARRAY;
-    vectors_occupy: "occupy", Lender, OCCUPY;
+    vectors_flow_reject: "flow_reject", FlowSubject, FLOW_REJECT;
+    vectors_flow_throttling: "flow_throttling", ShapingSubject, FLOW_THROTTLING;
+    vectors_flow_warm_up: "flow_warm_up", ShapingSubject, FLOW_WARM_UP;
+    vectors_flow_warm_up_throttling: "flow_warm_up_throttling", ShapingSubject, FLOW_WARM_UP_THROTTLING;
+    vectors_hot_param: "hot_param", KeyedSubject, KEYED;
+    vectors_leap_array: "leap_array", ArraysSubject, LEAP_ARRAY;
+    vectors_occupy: "occupy", OccupySubject, OCCUPY;
     vectors_stack: "stack", Stack, STACK;
     vectors_statistic_node: "statistic_node", Nodes, STATISTIC_NODE;
-    vectors_system: "system", Protected, SYSTEM;
+    vectors_system: "system", SystemSubject, SYSTEM;
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn all_eleven_recorded_files_have_their_test() {
 #[test]
 #[should_panic(expected = "no such operation: fly")]
 fn an_unknown_operation_fails() {
-    super::replay::run_text::<Arrays>(
+    super::replay::run_text::<ArraysSubject>(
         "{\"case\":\"x\",\"tags\":[],\"config\":{\"sample_count\":2,\"interval_ms\":1000},\
          \"steps\":[{\"t_ms\":0,\"op\":\"fly\",\"expect\":{\"value\":1}}]}",
         LEAP_ARRAY,
@@ -77,7 +77,7 @@ fn an_unknown_operation_fails() {
 #[test]
 #[should_panic(expected = "not the recorded answer")]
 fn a_wrong_answer_fails() {
-    super::replay::run_text::<Arrays>(
+    super::replay::run_text::<ArraysSubject>(
         "{\"case\":\"x\",\"tags\":[],\"config\":{\"sample_count\":2,\"interval_ms\":1000},\
          \"steps\":[{\"t_ms\":0,\"op\":\"sum\",\"event\":\"pass\",\"expect\":{\"value\":1}}]}",
         LEAP_ARRAY,
@@ -87,5 +87,5 @@ fn a_wrong_answer_fails() {
 #[test]
 #[should_panic(expected = "holds no case")]
 fn an_empty_file_fails() {
-    super::replay::run_text::<Arrays>("", LEAP_ARRAY);
+    super::replay::run_text::<ArraysSubject>("", LEAP_ARRAY);
 }

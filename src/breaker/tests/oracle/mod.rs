@@ -159,7 +159,7 @@ fn next_time(now: u64, rng: &mut Rng) -> u64 {
 }
 
 #[test]
-fn random_calls_are_judged_as_by_a_plain_list() {
+fn random_calls_are_judged_as_by_a_naive_list() {
     let seed = seed();
     let (mut changes, mut late) = ([0; 3], [0; 2]);
     for case in 0..5_000 {

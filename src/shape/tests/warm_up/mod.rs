@@ -219,7 +219,7 @@ fn limits_stay_between_the_cold_and_the_full_threshold() {
 
 /// How a rule enforces its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Enforcement {
     /// A window of two buckets, which counts whole calls.
     Window,
     /// A queue of calls.
@@ -227,7 +227,7 @@ enum Way {
 }
 
 /// Makes as many calls as the rule lets pass. Returns the number of seconds until the rule is warm.
-fn seconds_until_warm(rule: &WarmUp, way: Way) -> f64 {
+fn seconds_until_warm(rule: &WarmUp, way: Enforcement) -> f64 {
     let Curve {
         threshold,
         interval,
@@ -247,7 +247,7 @@ fn seconds_until_warm(rule: &WarmUp, way: Way) -> f64 {
             return (now - start).as_secs_f64();
         }
         match way {
-            Way::Window => {
+            Enforcement::Window => {
                 let bucket = now.as_nanos() / (interval / 2).as_nanos();
                 window.retain(|&(taken, _)| taken + 1 >= bucket);
                 let taken: u64 = window.iter().map(|&(_, n)| n).sum();
@@ -256,7 +256,7 @@ fn seconds_until_warm(rule: &WarmUp, way: Way) -> f64 {
                 passed += room;
                 now += every;
             }
-            Way::Queue => {
+            Enforcement::Queue => {
                 let cost_ns = cost(1, limit, interval).unwrap();
                 match queue.join(tick, cost_ns, Duration::ZERO) {
                     Ok(_) => passed += 1,
@@ -299,7 +299,7 @@ fn under_full_load_a_rule_is_warm_after_its_period() {
         let turn = interval as f64 / 1e3 * cold_factor / threshold;
         let period = period as f64;
         let slack = 2.0 * (step + turn);
-        let took = seconds_until_warm(&new(), Way::Queue);
+        let took = seconds_until_warm(&new(), Enforcement::Queue);
         assert!(
             (took - period).abs() <= slack,
             "{took} s in a queue: {:?}",
@@ -308,7 +308,7 @@ fn under_full_load_a_rule_is_warm_after_its_period() {
         if threshold < 1.0 {
             continue;
         }
-        let took = seconds_until_warm(&new(), Way::Window);
+        let took = seconds_until_warm(&new(), Enforcement::Window);
         // If the curve allows less than one call per interval, the window admits one call, so the
         // rule warms up faster.
         let least = if threshold >= cold_factor {
@@ -330,7 +330,7 @@ fn a_warm_rule_under_full_load_stays_warm() {
     for interval in [SECOND, secs(60), Duration::from_millis(100)] {
         let rule = WarmUp::new(60.0, interval, secs(600), 3.0);
         let ramp = rule.curve.ramp.unwrap();
-        seconds_until_warm(&rule, Way::Queue);
+        seconds_until_warm(&rule, Enforcement::Queue);
         let mut passed = rule.passed.load(Ordering::Relaxed);
         let first = rule.due.load(Ordering::Relaxed);
         for step in 0..100 {
@@ -354,7 +354,7 @@ fn used(threshold: f64, period: u64, stored: f64) -> WarmUp {
 }
 
 #[test]
-fn a_whole_limit_is_at_least_one_if_the_threshold_is() {
+fn a_whole_limit_is_at_least_one_if_the_threshold_is_at_least_one() {
     for (threshold, limit, whole) in [(2.0, 0.7, 1), (1.0, 0.4, 1), (0.9, 0.4, 0), (9.0, 3.9, 3)] {
         assert_eq!(per_second(threshold, 60, 3.0).whole(limit), whole);
     }

@@ -25,7 +25,7 @@ fn room_is_never_before_the_requested_time() {
 }
 
 #[test]
-fn passes_known_only_during_a_step_make_room_in_it() {
+fn passes_that_become_known_during_a_step_make_room_in_it() {
     // At 8 000 no new passes are known. At 8 400 there can be 150 new passes, with which the rule
     // is warm.
     let known = at(8_400);

@@ -13,7 +13,7 @@ use super::{ORIGIN_MS, Step, Subject, at, millis, whole_calls};
 
 const RESOURCE: &str = "resource";
 
-pub(crate) struct Chain {
+pub(crate) struct FlowSubject {
     sentinel: Sentinel,
     clock: ManualClock,
     running: VecDeque<Entry>,
@@ -22,7 +22,7 @@ pub(crate) struct Chain {
     ended_early: usize,
 }
 
-impl Subject for Chain {
+impl Subject for FlowSubject {
     fn new(config: &Value) -> Result<Self, String> {
         let interval = millis(config, "interval_ms");
         let buckets = config["sample_count"].as_u64().unwrap_or(0) as u32;
@@ -68,7 +68,7 @@ impl Subject for Chain {
     }
 }
 
-impl Chain {
+impl FlowSubject {
     /// Starts the waiting calls that are due. The record contains only their decision to wait.
     fn admit_due(&mut self) {
         for waiting in std::mem::take(&mut self.waiting) {

@@ -15,7 +15,7 @@ use super::{ORIGIN_MS, Step, Subject, at, millis};
 
 const RESOURCE: &str = "resource";
 
-pub(crate) struct Hot {
+pub(crate) struct KeyedSubject {
     sentinel: Sentinel,
     clock: ManualClock,
     waiting: Vec<Waiting>,
@@ -23,7 +23,7 @@ pub(crate) struct Hot {
     running: HashMap<i64, Vec<Entry>>,
 }
 
-impl Subject for Hot {
+impl Subject for KeyedSubject {
     fn new(config: &Value) -> Result<Self, String> {
         let rules = config["rules"].as_array().ok_or("no rules")?;
         let set = Rules::build(rules.iter().map(rule)).map_err(|error| error.to_string())?;
@@ -65,7 +65,7 @@ impl Subject for Hot {
     }
 }
 
-impl Hot {
+impl KeyedSubject {
     /// Starts and ends the waiting calls that are due.
     fn admit_due(&mut self) {
         for waiting in std::mem::take(&mut self.waiting) {
@@ -140,7 +140,7 @@ fn one_by_one(args: &[Value]) -> Vec<Vec<Value>> {
     elements.map(with).collect()
 }
 
-/// The value that a rule limits, as the text that [`Hot`] passes to the engine.
+/// The value that a rule limits, as the text that [`KeyedSubject`] passes to the engine.
 pub(crate) fn value(rule: &Value, step: &Step) -> Option<String> {
     let args = args(step);
     let index = rule["param_idx"].as_i64().expect("a place");

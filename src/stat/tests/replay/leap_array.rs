@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 const EVENTS: [&str; 5] = ["pass", "block", "exception", "success", "rt"];
 const RT: usize = 4;
 
-pub(crate) struct Arrays {
+pub(crate) struct ArraysSubject {
     events: [LeapArray; EVENTS.len()],
     node: Node,
     max_rt: i64,
 }
 
-impl Subject for Arrays {
+impl Subject for ArraysSubject {
     fn new(config: &Value) -> Result<Self, String> {
         let buckets = config["sample_count"].as_i64().unwrap_or(0);
         let buckets = u32::try_from(buckets).map_err(|error| error.to_string())?;
@@ -83,7 +83,7 @@ impl Subject for Arrays {
     }
 }
 
-impl Arrays {
+impl ArraysSubject {
     /// The array of the event that `step` names.
     fn event(&self, step: &Step) -> &LeapArray {
         let name = step.text("event");

@@ -9,7 +9,7 @@ use crate::clock::Tick;
 use crate::stat::{LeapArray, Loan};
 use serde_json::{Value, json};
 
-pub(crate) struct Lender {
+pub(crate) struct OccupySubject {
     second: LeapArray,
     /// The seconds of the last minute. As in the recorded object, borrowed tokens count here from
     /// the loan on.
@@ -17,7 +17,7 @@ pub(crate) struct Lender {
     patience: Duration,
 }
 
-impl Subject for Lender {
+impl Subject for OccupySubject {
     fn new(config: &Value) -> Result<Self, String> {
         let buckets = config["sample_count"].as_u64().unwrap_or(0) as u32;
         let array = |interval, buckets| {
@@ -77,7 +77,7 @@ impl Subject for Lender {
     }
 }
 
-impl Lender {
+impl OccupySubject {
     /// Borrows tokens under the threshold of `step`.
     fn borrow(&self, step: &Step, now: Tick) -> Option<Loan> {
         let interval = self.second.interval();

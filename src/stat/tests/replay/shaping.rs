@@ -13,7 +13,7 @@ use super::{ORIGIN_MS, Step, Subject, at, millis, whole_calls};
 
 const RESOURCE: &str = "resource";
 
-pub(crate) struct Shaped {
+pub(crate) struct ShapingSubject {
     sentinel: Sentinel,
     clock: ManualClock,
     waiting: Vec<Waiting>,
@@ -21,7 +21,7 @@ pub(crate) struct Shaped {
     in_nanos: bool,
 }
 
-impl Subject for Shaped {
+impl Subject for ShapingSubject {
     fn new(config: &Value) -> Result<Self, String> {
         let interval = match config.get("stat_duration_ms") {
             Some(_) => millis(config, "stat_duration_ms"),
@@ -81,7 +81,7 @@ fn weight(step: &Step) -> u32 {
     u32::try_from(step.int("n").max(0)).expect("a weight")
 }
 
-impl Shaped {
+impl ShapingSubject {
     /// Starts and ends the waiting calls that are due.
     fn admit_due(&mut self) {
         // Calls start in the order of their start times, so that a call is counted before later

@@ -15,21 +15,21 @@ use crate::stat::{Node, NodeBucket, Outcome};
 const RESOURCE: &str = "resource";
 
 pub(crate) enum Nodes {
-    One(Box<One>),
-    Chain(Box<Chain>),
+    SingleNode(Box<SingleNode>),
+    EngineNodes(Box<EngineNodes>),
 }
 
 /// A single node without an engine.
-pub(crate) struct One {
+pub(crate) struct SingleNode {
     node: Node,
     form: Form,
     running: HashMap<i64, (Tick, u32)>,
     /// The newest second that `metrics` has returned.
-    told: i64,
+    last_returned: i64,
 }
 
 /// An engine with one flow rule.
-pub(crate) struct Chain {
+pub(crate) struct EngineNodes {
     sentinel: Sentinel,
     clock: ManualClock,
     form: Form,
@@ -69,11 +69,11 @@ impl Subject for Nodes {
         let start = at(-ORIGIN_MS);
         if config["kind"] == "node" {
             let node = Node::new(interval, buckets, start).map_err(|error| error.to_string())?;
-            return Ok(Self::One(Box::new(One {
+            return Ok(Self::SingleNode(Box::new(SingleNode {
                 node,
                 form,
                 running: HashMap::new(),
-                told: i64::MIN,
+                last_returned: i64::MIN,
             })));
         }
         let threshold = config["qps_threshold"].as_f64().unwrap_or(0.0);
@@ -88,7 +88,7 @@ impl Subject for Nodes {
             .contexts(true)
             .minute_of_origins(true)
             .build();
-        Ok(Self::Chain(Box::new(Chain {
+        Ok(Self::EngineNodes(Box::new(EngineNodes {
             sentinel,
             clock,
             form,
@@ -99,13 +99,13 @@ impl Subject for Nodes {
 
     fn answer(&mut self, step: &Step) -> Value {
         match self {
-            Self::One(one) => one.answer(step),
-            Self::Chain(chain) => chain.answer(step),
+            Self::SingleNode(one) => one.answer(step),
+            Self::EngineNodes(chain) => chain.answer(step),
         }
     }
 }
 
-impl One {
+impl SingleNode {
     fn answer(&mut self, step: &Step) -> Value {
         let now = step.now();
         match step.op.as_str() {
@@ -154,10 +154,10 @@ impl One {
             ]
             .iter()
             .any(|count| *count > 0);
-            if start <= self.told || start >= present || !is_used {
+            if start <= self.last_returned || start >= present || !is_used {
                 continue;
             }
-            self.told = start;
+            self.last_returned = start;
             let rt = second.average_rt().unwrap_or_default();
             lines.push(json!({
                 "timestamp": start,
@@ -173,7 +173,7 @@ impl One {
     }
 }
 
-impl Chain {
+impl EngineNodes {
     fn answer(&mut self, step: &Step) -> Value {
         self.clock.set(step.now());
         match step.op.as_str() {

@@ -13,7 +13,7 @@ use super::{ORIGIN_MS, Step, Subject, at};
 const RESOURCE: &str = "resource";
 const MAX_RT_MS: f64 = 5_000.0;
 
-pub(crate) struct Protected {
+pub(crate) struct SystemSubject {
     sentinel: Sentinel,
     clock: ManualClock,
     probe: ManualProbe,
@@ -21,7 +21,7 @@ pub(crate) struct Protected {
     running: HashMap<i64, Entry>,
 }
 
-impl Subject for Protected {
+impl Subject for SystemSubject {
     fn new(config: &Value) -> Result<Self, String> {
         let mut rules = Vec::new();
         for rule in config["rules"].as_array().into_iter().flatten() {
@@ -88,7 +88,7 @@ fn just_above(value: f64) -> f64 {
     f64::from_bits(value.abs().to_bits() + 1)
 }
 
-impl Protected {
+impl SystemSubject {
     fn enter(&mut self, step: &Step) -> Value {
         let mut call = Call::new(RESOURCE).batch(step.weight());
         if !step.is("inbound") {
