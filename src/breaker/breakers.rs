@@ -321,7 +321,7 @@ impl Breakers {
         });
     }
 
-    /// Notes in one breaker that a call ended, as a probe or as an ordinary call.
+    /// Reports the end of a call to one breaker, as that of a probe or of an ordinary call.
     fn ended(
         &self,
         breaker: &Breaker,
@@ -371,7 +371,7 @@ impl Breakers {
         self.list[index].history().entered(state)
     }
 
-    /// How long the breaker at `index` has been in its state.
+    /// The time for which the breaker at `index` has been in its state.
     pub(crate) fn in_state_for(&self, index: usize, now: Tick) -> Duration {
         self.list[index].history().since_change(now)
     }
@@ -407,7 +407,7 @@ impl Breakers {
     /// its longest recovery time, after which it is [kept](super::KeptBreakers) elsewhere. If a
     /// breaker has been opened by hand, `None` means for ever. Counts of bad calls in a row and of
     /// the last calls never expire, but also keep the place only for the interval. Otherwise each
-    /// name that fails once would occupy the table for good.
+    /// name that fails once would occupy the table for ever.
     pub(crate) fn memory(&self) -> Option<Duration> {
         let memory = |breaker: &Breaker| match breaker.word().kind() {
             StateKind::Closed => Some(breaker.spec().interval),

@@ -38,8 +38,8 @@ pub(super) struct Ended {
     /// The version of the breaker's word in which the call found the breaker closed.
     pub(super) version: u16,
     pub(super) is_bad: bool,
-    /// Whether a cell of a window that is full keeps the ratio of its counts. If not, it keeps the
-    /// number of bad calls.
+    /// Whether a full cell of the window halves both counts, to keep their ratio. If not, it keeps
+    /// the number of bad calls.
     pub(super) keeps_ratio: bool,
 }
 

@@ -18,13 +18,13 @@ pub(super) struct History {
     bad: Latest,
     /// The number of bad calls that opened the breaker; 0 if an operator opened it.
     opened_by: AtomicU64,
-    /// How often each state was entered, indexed by state. A breaker that inherits from another
-    /// breaker shares these counts, so that they never fall.
+    /// The number of times that each state was entered, indexed by state. A breaker that inherits
+    /// from another breaker shares these counts, so that they never fall.
     entered: Arc<[AtomicU64; BreakerState::ALL.len()]>,
 }
 
-/// The latest of several times, in ns. A time far before the noted one replaces it: then the clock
-/// has stepped back.
+/// The latest of several times, in ns. A time far before the noted one replaces it, because the
+/// clock must have stepped back.
 #[derive(Debug)]
 struct Latest(AtomicU64);
 

@@ -43,7 +43,7 @@ pub(crate) struct BreakerSpec {
     pub(crate) id: Option<Arc<str>>,
 }
 
-/// Which calls are bad.
+/// The criterion for bad calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strategy {
     /// Calls that take longer than this are bad.
@@ -64,7 +64,7 @@ pub(crate) enum BadLimit {
     Consecutive(u32),
 }
 
-/// Which calls a breaker counts.
+/// The calls that a breaker counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Span {
     /// The calls of an interval, in this number of buckets.

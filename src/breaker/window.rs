@@ -189,7 +189,7 @@ impl CountWindow {
     /// Notes that a bad call is about to be counted in `bucket`.
     fn note_bad(&self, bucket: u64) {
         let after = bucket + 1;
-        // Relaxed: the swap that counts the call publishes this as well.
+        // Relaxed: the swap that counts the call also publishes this value.
         if self.after_bad.load(Ordering::Relaxed) < after {
             self.after_bad.fetch_max(after, Ordering::Relaxed);
         }

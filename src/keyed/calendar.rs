@@ -28,7 +28,7 @@ use crate::stat::Refusal;
 
 const COUNT_BITS: u32 = 32;
 
-/// A call that is judged by the count of its period.
+/// The judge of a call by the count of its period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CalendarCall {
     periods: Periods,

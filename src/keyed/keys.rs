@@ -29,7 +29,7 @@ pub(crate) struct HotKeys {
     hash: Sip,
     /// The digest of calls without a key.
     pub(super) missing: Digest,
-    /// Whether a call with a key has passed without being counted.
+    /// Whether a call with a key has passed without a limit, so that no word shows it.
     pub(super) has_passed_uncounted: AtomicBool,
     /// The number of times that keys were reset.
     pub(super) resets: AtomicU64,
@@ -64,7 +64,7 @@ pub(crate) struct KeySpec {
     pub(crate) max_keys: u32,
 }
 
-/// How the calls of one key are counted.
+/// The kind of counting for the calls of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counting {
     /// A quota that is refilled continuously.

@@ -33,9 +33,9 @@ use crate::stat::{MAX_TOKENS, Refusal};
 /// # Memory
 ///
 /// All memory is allocated when the limiter is built: 32 bytes for each of
-/// [`max_keys`](LimiterBuilder::max_keys), however long the keys are, because a key is identified
-/// by a keyed hash (SipHash with random keys) and is not stored itself. No cleanup is needed. A key
-/// is *at rest* when it has spent nothing for so long that it has its whole quota again. It can
+/// [`max_keys`](LimiterBuilder::max_keys). The length of keys does not matter, because a key is
+/// identified by a keyed hash (SipHash with random keys) and is not stored. No cleanup is needed. A
+/// key is *at rest* when it has spent nothing for so long that it has its whole quota again. It can
 /// then be evicted without losing anything, when another key needs its place.
 ///
 /// Keys that are not at rest are never evicted. The table has places for at least `max_keys` of
@@ -351,7 +351,7 @@ impl LimiterBuilder {
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build).
+    /// Returns the errors of [`build`](Self::build).
     ///
     /// # Examples
     ///

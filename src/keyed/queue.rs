@@ -51,7 +51,7 @@ pub(crate) struct Pace {
     single_ns: Option<u64>,
 }
 
-/// A call that is judged by the word of its queue.
+/// The judge of a call by the word of its queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueCall {
     now: u64,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A key has one word for each of the two buckets of its window: buckets with an even number count
-//! in one table, and buckets with an odd number in a second one. A call in the bucket `n` passes if
-//! the counts of `n − 1` and `n` and its own tokens are at most the limit.
+//! in one table, and buckets with an odd number in a second table. A call in the bucket `n` passes
+//! if the counts of `n − 1` and `n` and its own tokens are at most the limit.
 //!
 //! Two words cannot be changed by one compare-and-swap. So a call in `n` first *closes* the bucket
 //! `n − 1`, so that no more calls count there, and then takes its tokens in `n`:
@@ -24,7 +24,7 @@
 //!
 //! # Accuracy
 //!
-//! Counts are exact, as for a [window](super::window) of one word. Bucket numbers do not wrap
+//! Counts are exact, as in a [window](super::window) of one word. Bucket numbers do not wrap
 //! around: they are counted from the creation of the table and last for 68 years, because these
 //! windows are at least a second long.
 //!

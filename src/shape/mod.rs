@@ -11,7 +11,7 @@
 //! f
 //! ```
 //!
-//! * [`Throttle`]: a leaky bucket. Calls start one cost apart, and wait for it.
+//! * [`Throttle`]: a leaky bucket. Calls start at least their cost apart, and wait for their start.
 //! * [`WarmUp`]: a threshold that starts low after idle times and grows with
 //!   the load.
 //! * [`MemoryCurve`]: a threshold that falls while memory runs out.

@@ -1,7 +1,7 @@
 //! Models for loom: every interleaving of a few threads over the pacing types.
 //!
 //! Each model has a twin with a planted bug that must fail. The models run together with those of
-//! `stat`, by the name `models`.
+//! `stat`, with the test filter `models`.
 
 use std::time::Duration;
 

@@ -22,8 +22,8 @@
 //!
 //! A turn that will not be used can be cancelled only while it is the last turn in the queue,
 //! because later calls already know their starts. Otherwise it leaves a gap. All turns that have
-//! not been cancelled have different starts, each later than the one before. So the number alone
-//! shows whether a turn is the last one.
+//! not been cancelled have different starts. So the number alone shows whether a turn is the last
+//! one.
 //!
 //! A call with a late clock reading waits longer, because the queue only moves back when a turn is
 //! cancelled. A call with a clock that is ahead delays the queue until the other clocks have caught

@@ -9,13 +9,13 @@
 //! ```
 //!
 //! The first thread that needs a bucket takes its checkpoint (a *cut*, in code), *before* the head
-//! moves there, and the first one taken is kept. So the checkpoint of bucket `w` never contains an
-//! event of `w`: the event adds only after it has seen the head at `w` or beyond, and the
-//! checkpoint was read before the head got there. A late event counts in the newest bucket.
-//! Counters are never reset, so no event is lost.
+//! moves there. If several threads take it, the first value written is kept. So the checkpoint of
+//! bucket `w` never contains an event of `w`: the event adds only after it has seen the head at `w`
+//! or beyond, and the checkpoint was read before the head got there. A late event counts in the
+//! newest bucket. Counters are never reset, so no event is lost.
 //!
 //! A checkpoint is `[ value:40 | stamp:24 ]`. Values are the low 40 bits of a counter; their
-//! difference is right as long as one ring of buckets counts less than 2⁴⁰. Two buckets with equal
+//! difference is exact as long as one ring of buckets counts less than 2⁴⁰. Two buckets with equal
 //! stamps cannot be confused: the head passes through every slot of the ring, and so overwrites a
 //! stamp long before it repeats.
 
@@ -32,7 +32,7 @@ pub(super) const ROUND: u64 = 1 << STAMP_BITS;
 /// distinguish.
 pub(super) const MAX_JUMP: u64 = 1 << (STAMP_BITS - 2);
 
-/// The newest step. Every event so far counts in it or in an earlier one.
+/// The newest step. Every event so far counts in this step or in an earlier step.
 #[derive(Debug)]
 pub(super) struct StepHead(AtomicU64);
 

@@ -1,12 +1,12 @@
 //! The counters of one node that its ring does not keep: calls that ended, were refused or wait.
 //!
-//! A request costs one addition at its end: `done` takes the call and its response time at once, `[
-//! rt in µs:40 | calls:24 ]`. The carry from the calls into the times is subtracted on reading. The
-//! difference of two checkpoints decodes exactly under three bounds. One second sees fewer than 2²³
-//! calls, because a checkpoint widens them by the total noted in the second before. One bucket sees
-//! less than 12.7 days of response time. One second sees less than 12.3 days of it, because the
-//! wide total of times is noted once a second. Rare events (refusals, errors, weights other than 1)
-//! have separate words, which the common path does not touch.
+//! A request costs one addition at its end: one `fetch_add` to `done` adds the call and its
+//! response time, `[ rt in µs:40 | calls:24 ]`. The carry from the calls into the times is
+//! subtracted on reading. The difference of two checkpoints decodes exactly under three bounds. One
+//! second sees fewer than 2²³ calls, because a checkpoint widens them by the total noted in the
+//! second before. One bucket sees less than 12.7 days of response time. One second sees less than
+//! 12.3 days of it, because the wide total of times is noted once a second. Rare events (refusals,
+//! errors, weights other than 1) have separate words, which the common path does not touch.
 //!
 //! The seconds of the last minute are checkpoints of the same words, so they cost the request
 //! nothing. A node that keeps seconds creates their ring at its first event in a later second than
@@ -58,7 +58,8 @@ const BUCKET_WORDS: usize = 6;
 pub(super) const PASS: u32 = 5;
 pub(super) const OCCUPIED: u32 = 6;
 pub(super) const SECOND_WORDS: usize = 7;
-/// 60 seconds including the present one, one that is being opened, and a spare one.
+/// The number of seconds in the ring: 60 including the current second, one that is being opened,
+/// and a spare one.
 const MINUTE_SLOTS: u32 = if cfg!(all(test, sentinel_loom)) {
     4
 } else {
@@ -141,7 +142,8 @@ impl Counters {
     pub(super) fn new(shape: StdArc<Shape>, keeps_minute: bool, now: Tick) -> Self {
         let head = now.as_nanos() / shape.step_ns;
         let zero = || AtomicU64::new(0);
-        // The buckets of the window, the present one included, and the bucket that is being opened.
+        // The buckets of the window, including the current one, and the bucket that is being
+        // opened.
         let slots = shape.buckets + 1;
         let bucket = shape.bucket(head);
         Self {
@@ -401,7 +403,7 @@ impl Counters {
         }
     }
 
-    /// How many calls have ended.
+    /// The number of ended calls, as a counter that wraps.
     pub(super) fn ends(&self) -> Ends {
         let completed = self.done.load(Ordering::Relaxed);
         let cancelled = self.cancelled.load(Ordering::Relaxed);

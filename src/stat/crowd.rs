@@ -33,7 +33,7 @@ const STRIPE_BITS: u32 = 4;
 const STRIPE_MASK: u64 = (1 << STRIPE_BITS) - 1;
 const _: () = assert!(STRIPES <= 1 << STRIPE_BITS);
 
-/// The last look: `[ time:54 | left:6 | stripe of the thread:4 ]`, or 0 before the first one.
+/// The last look: `[ time:54 | left:6 | stripe of the thread:4 ]`, or 0 before the first look.
 /// `left` counts the looks after which the crowd is forgotten; 0 means that there is no crowd.
 #[derive(Debug, Default)]
 pub(super) struct Crowd(AtomicU64);

@@ -117,7 +117,7 @@ impl LeapArray {
     }
 
     /// Adds `weight` in bucket `now` or a later one. If it is uncertain which bucket counted the
-    /// tokens, returns a bucket that is closed or being closed, so that a refund fails.
+    /// tokens, the returned bucket is closed or being closed, so that a refund fails.
     #[inline]
     pub(crate) fn add_at(&self, now: u64, weight: u32) -> Result<Taken, Reloaded> {
         let now = if planted(Bug::AddWithoutRoll) { 0 } else { now };
@@ -153,9 +153,9 @@ impl LeapArray {
             // The new array was made from the word as it was before this addition.
             return Err(Reloaded);
         }
-        // On a sealed word the tokens belong to the bucket being closed or to the next one,
-        // whichever checkpoint was published. They are never refundable: the returned bucket is
-        // the one being closed, which no refund finds open.
+        // On a sealed word the tokens belong to the bucket being closed or to the next bucket,
+        // depending on which value of the checkpoint was published. They cannot be refunded: the
+        // returned bucket is the one being closed, and a refund fails unless its bucket is open.
         Ok(self.number(before))
     }
 

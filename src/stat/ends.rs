@@ -11,7 +11,7 @@ impl Ends {
         Self(calls & CALL_MASK)
     }
 
-    /// How many calls have ended since `before`, if they were fewer than 2²⁴.
+    /// Returns how many calls have ended since `before`, if they are fewer than 2²⁴.
     pub(crate) const fn since(self, before: Self) -> u64 {
         self.0.wrapping_sub(before.0) & CALL_MASK
     }

@@ -34,8 +34,8 @@ pub enum Event {
     /// A call was refused. Counted by weight.
     Block,
     /// An admitted call delivered a response or an error. Counted by weight when the call ends. A
-    /// call through a layer whose response comes in one piece is counted in the bucket of that
-    /// response, unless a later bucket has begun.
+    /// call through a layer whose response comes in one piece is counted in the bucket in which the
+    /// response came, unless a later bucket has begun.
     Complete,
     /// A completed call failed. Counted by weight.
     Error,

@@ -65,7 +65,7 @@ impl Extremes {
     /// Creates words for at least `slots` buckets. `bucket` is the first one that is used.
     pub(super) fn new(slots: u32, bucket: u64) -> Self {
         // Each word gets the stamp of the newest bucket up to `bucket` that falls into its slot.
-        // Any other stamp, such as 0, might look newer than the buckets to come.
+        // Any other stamp, such as 0, might look newer than the stamps of coming buckets.
         let slots = u64::from(slots.next_power_of_two());
         let youngest = |place| bucket.wrapping_sub(bucket.wrapping_sub(place) & (slots - 1));
         Self(words(slots as usize, &mut |place| {

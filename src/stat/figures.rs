@@ -328,7 +328,7 @@ fn counted(of: impl Fn(u32) -> Option<u64>) -> Option<NodeBucket> {
     })
 }
 
-/// The completed weight: one for each of `calls`, plus `extra`. If the two were read at different
+/// The completed weight: 1 for each of `calls`, plus `extra`. If the two were read at different
 /// moments, calls of weight 0 can make the sum negative; it saturates at 0.
 const fn completed(calls: u64, extra: i64) -> u64 {
     calls.saturating_add_signed(extra)
@@ -351,7 +351,7 @@ const fn widen(before: u64, narrow: u64, bits: u32) -> u64 {
     before.wrapping_add_signed(ahead)
 }
 
-/// As [`widen`], for a total that only grows. It can be ahead of `before` by up to 31/32 of its
+/// Like [`widen`], for a total that only grows. It can be ahead of `before` by up to 31/32 of its
 /// range. It can be behind by at most 1/32, if another thread has noted a newer total meanwhile.
 const fn widen_up(before: u64, narrow: u64, bits: u32) -> u64 {
     let behind = 1 << (bits - 5);

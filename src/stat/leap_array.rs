@@ -98,7 +98,7 @@ const SMALL_LOANS: usize = 2;
 /// reset or put into another bucket. Under any interleaving of threads, no bucket-aligned window
 /// ever holds more than its limit.
 ///
-/// Every method takes the present time as a [`Tick`] and divides it by the bucket length; all calls
+/// Every method takes the current time as a [`Tick`] and divides it by the bucket length; all calls
 /// on one array must use one clock. A reading that is behind the newest bucket counts in the newest
 /// bucket. So after a reading that was far ahead, nothing leaves a window until the clock has
 /// caught up. An [engine](crate::Sentinel) reads the clock again if a reading is implausible; an
@@ -197,7 +197,7 @@ pub struct LeapArray {
 #[derive(Debug)]
 pub(super) struct Words {
     pub(super) head: AtomicU64,
-    /// The full number of the newest bucket, at most one move of the head behind.
+    /// The full number of the newest bucket. It can be one move of the head behind.
     pub(super) newest: AtomicU64,
     loans: [AtomicU64; SMALL_LOANS],
     cuts: [AtomicU64; SMALL_CUTS],
@@ -250,7 +250,7 @@ impl From<Reloaded> for Denied {
 pub(crate) struct Grid {
     /// The length of one bucket, in ns.
     pub(crate) bucket_ns: u64,
-    /// How many buckets, counted back from the newest, must stay readable.
+    /// The number of buckets, counted back from the newest, that must stay readable.
     pub(crate) buckets: u32,
     /// The number of buckets ahead for which tokens can be held.
     pub(crate) ahead: u32,
@@ -393,8 +393,8 @@ impl LeapArray {
     ///
     /// # Errors
     ///
-    /// As for [`quota`](Self::quota); also unless `buckets` divides `interval` into whole
-    /// buckets of the array.
+    /// Returns an error as [`quota`](Self::quota) does; also unless `buckets` divides `interval`
+    /// into whole buckets of the array.
     pub fn quota_in(
         &self,
         interval: Duration,
@@ -472,7 +472,7 @@ impl LeapArray {
 
     // --- reading words ---
 
-    /// Returns whether a reload has replaced this array by another one.
+    /// Returns whether a reload has replaced this array with another one.
     pub(super) fn has_moved(&self) -> bool {
         self.load_head().is_frozen()
     }

@@ -109,7 +109,7 @@ impl ThisSecond {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// The count of `second`, if that is the newest one.
+    /// The count of `second`, or 0 if another second is the newest.
     pub(super) fn of(&self, second: u64) -> u64 {
         let found = self.0.load(Ordering::Relaxed);
         if found >> Self::COUNT_BITS == second {

@@ -18,11 +18,12 @@
 //! clocks of the operating system, [`MonotonicClock`](crate::clock::MonotonicClock) and
 //! `QuantaClock`, start at a midnight of UTC. So with these clocks a window of one bucket begins at
 //! the same time as the interval of a shared rule on the store: a day at midnight, an hour at the
-//! full hour, a week on Thursday, because 1 January 1970 was one. With the default of two buckets,
-//! the window of a day slides at midnight and at noon. Windows ignore time zones and months; a
-//! [`KeyedRule`](crate::KeyedRule::per_calendar_month) can count by them. The wall time is read
-//! only when the program starts: later corrections of the wall time, and sleep of the machine,
-//! shift the windows against the calendar. With a custom clock, windows count from its `ZERO`.
+//! full hour, a week on Thursday, because 1 January 1970 was a Thursday. With the default of two
+//! buckets, the window of a day slides at midnight and at noon. Windows ignore time zones and
+//! months; a [`KeyedRule`](crate::KeyedRule::per_calendar_month) can count by them. The wall time
+//! is read only when the program starts: later corrections of the wall time, and sleep of the
+//! machine, shift the windows against the calendar. With a custom clock, windows count from its
+//! `ZERO`.
 //!
 //! # Examples
 //!

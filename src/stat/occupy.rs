@@ -82,7 +82,7 @@ pub(crate) struct Wish {
     pub(crate) now: Tick,
     /// The earliest time at which the call may start; earlier buckets do not suit.
     pub(crate) from: Tick,
-    /// How long the call may wait, exclusive.
+    /// The exclusive upper bound of the wait.
     pub(crate) patience: Duration,
     pub(crate) weight: u32,
 }
@@ -286,7 +286,7 @@ impl LeapArray {
         }
     }
 
-    /// The first bucket for which tokens are held, after the newest one.
+    /// Returns the first bucket after the newest one for which tokens are held.
     pub(super) fn next_loan(&self) -> Option<u64> {
         // The common case: no tokens are held at all. For this check the order of the cells does
         // not matter.

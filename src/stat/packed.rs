@@ -25,7 +25,7 @@ pub(super) const fn stamp(bucket: u64) -> u32 {
     (bucket & STAMP_MASK) as u32
 }
 
-/// How far the stamp `a` is ahead of the stamp `b`, within half their range.
+/// Returns how far the stamp `a` is ahead of the stamp `b`, within half their range.
 pub(super) const fn distance(a: u32, b: u32) -> i64 {
     ((a.wrapping_sub(b) << (32 - STAMP_BITS)) as i32 >> (32 - STAMP_BITS)) as i64
 }
@@ -159,7 +159,8 @@ impl Checkpoint {
     }
 }
 
-/// Tokens held for one future bucket, as of the bucket that the stamp names.
+/// The tokens held for one future bucket. The stamp is that of the newest bucket when they were
+/// written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LoanCell(pub(super) u64);
 

@@ -51,7 +51,7 @@ pub struct Quota {
     lending: Lending,
 }
 
-/// Which of the tokens that leave a full window may be lent to prioritized calls.
+/// The part of the tokens that leave a full window that may be lent to prioritized calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lending {
     /// None of them.

@@ -12,7 +12,7 @@ use crate::clock::Tick;
 ///
 /// # Examples
 ///
-/// Of several windows over one array:
+/// A refusal by one of several windows over one array:
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,7 +36,7 @@ use crate::clock::Tick;
 /// # Ok::<(), tower_sentinel::InvalidSetting>(())
 /// ```
 ///
-/// Of one key:
+/// A refusal for one key:
 ///
 /// ```
 /// use std::time::Duration;

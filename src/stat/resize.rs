@@ -1,8 +1,8 @@
 //! Moves the counts of an array into an array of another shape.
 //!
 //! A reload may need different buckets or a longer window. The old array is *frozen* first: one
-//! compare-and-swap marks the head, and from then on takers, refunders and helpers find nothing to
-//! swap and report that the array has been replaced. The tokens granted up to that instant are in
+//! compare-and-swap marks the head. From then on the swaps of takers, refunders and helpers fail,
+//! and these report that the array has been replaced. The tokens granted up to that instant are in
 //! the marked word, so none are lost, and no call passes on the old array without being counted in
 //! the new one.
 //!

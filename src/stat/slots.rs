@@ -240,7 +240,7 @@ impl Slots {
     /// [`let_in`](Self::let_in).
     #[inline]
     pub(super) fn release(&self, hold: SlotHold) -> bool {
-        // Release: the next holder of the slot sees everything that this one did.
+        // Release: the next holder of the slot sees everything that this holder wrote.
         let order = if planted(Bug::FreeRelaxed) {
             Ordering::Relaxed
         } else {

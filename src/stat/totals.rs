@@ -205,7 +205,7 @@ impl Totals {
 // === impl NodeBucket ===
 
 figures!(NodeBucket {
-    /// When the bucket begins.
+    /// The time at which the bucket begins.
     start: Tick,
     /// Calls that passed, by weight.
     pass: u64,

@@ -92,7 +92,7 @@ pub(super) mod models {
 
     const KEYS: [u64; 2] = [1, 2];
 
-    /// A table that counts as full, but has a place for every key that looks for one.
+    /// A table that is treated as full, but has a place for every key.
     struct Full {
         turn: TableTurn,
         writer: Lock<()>,

@@ -4,9 +4,9 @@
 //! due count, and then subtracts checkpoints. The result is used only if the head is still at the
 //! same bucket afterwards:
 //!
-//! * Checkpoints do not change, and stay in the ring while the head does not move; the oldest one
-//!   stays until the head is sealed. So a checkpoint is missing only if a jump skipped its bucket.
-//!   Nothing was taken in that bucket, so the next checkpoint has the same value.
+//! * Checkpoints do not change, and stay in the ring while the head does not move; the oldest
+//!   checkpoint stays until the head is sealed. So a checkpoint is missing only if a jump skipped
+//!   its bucket. Nothing was taken in that bucket, so the next checkpoint has the same value.
 //! * The sum contains no token of a later bucket.
 //!
 //! So the values were correct at some moment during the read, with one exception. The head and the

@@ -185,7 +185,7 @@ impl SlidingWindow {
     ///
     /// # Errors
     ///
-    /// As for [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub fn of_millis(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_millis(1), slices)
     }
@@ -194,7 +194,7 @@ impl SlidingWindow {
     ///
     /// # Errors
     ///
-    /// As for [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub fn of_seconds(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_secs(1), slices)
     }
@@ -203,7 +203,7 @@ impl SlidingWindow {
     ///
     /// # Errors
     ///
-    /// As for [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub fn of_minutes(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_secs(60), slices)
     }
@@ -212,7 +212,7 @@ impl SlidingWindow {
     ///
     /// # Errors
     ///
-    /// As for [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub fn of_hours(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_secs(3_600), slices)
     }
@@ -221,7 +221,7 @@ impl SlidingWindow {
     ///
     /// # Errors
     ///
-    /// As for [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub fn of_days(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_secs(86_400), slices)
     }
@@ -230,7 +230,7 @@ impl SlidingWindow {
     ///
     /// # Errors
     ///
-    /// As for [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub fn of_weeks(slices: u32) -> Result<Self, InvalidSetting> {
         Self::new(Duration::from_secs(604_800), slices)
     }

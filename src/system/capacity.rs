@@ -24,8 +24,8 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::stat::{Node, NodeBucket};
 
-/// How a [`SystemRule`](crate::rule::SystemRule) estimates how many calls the service can
-/// hold, when the load is too high.
+/// The estimate of how many concurrent calls the service can handle. A
+/// [`SystemRule`](crate::rule::SystemRule) uses it when the load is too high.
 ///
 /// # Examples
 ///
@@ -79,9 +79,9 @@ pub enum Capacity {
     /// fast response among slow ones does not make the estimate small. Default.
     #[default]
     Robust,
-    /// As in Sentinel for Java: the largest weight completed in one bucket of the current window,
-    /// converted to a rate per second, times the smallest response time of a single call in the
-    /// window. The weight counts as at least 1, the time as at least 1 ms and at most 5 s.
+    /// The form of Sentinel for Java: the largest weight completed in one bucket of the current
+    /// window, converted to a rate per second, times the smallest response time of a single call in
+    /// the window. The weight counts as at least 1, the time as at least 1 ms and at most 5 s.
     Sentinel,
 }
 

@@ -1,12 +1,12 @@
 //! One breaker: a word with its state, the time at which this state ends, and its counts.
 //!
-//! Every change of state is one compare-and-swap of the word, and the thread that wins it reports
-//! it. The time at which an open breaker may be probed, or at which a half-open breaker stops
-//! waiting for its probes, is its *moment*. It is written after the change, and stamped with the
-//! version of the state. A thread that needs the moment before it is written writes one from its
-//! own clock reading. So no thread waits for a slow writer, and a moment that is written late is
-//! not mistaken for that of another version. The later of two moments of a version wins, because a
-//! thread may have read its clock long ago.
+//! Every change of state is one compare-and-swap of the word, and the thread whose swap succeeds
+//! reports the change. The time at which an open breaker may be probed, or at which a half-open
+//! breaker stops waiting for its probes, is its *moment*. It is written after the change, and
+//! stamped with the version of the state. A thread that needs the moment before it is written
+//! writes one from its own clock reading. So no thread waits for a slow writer, and a moment that
+//! is written late is not mistaken for that of another version. The later of two moments of a
+//! version wins, because a thread may have read its clock long ago.
 //!
 //! The epoch of a call decides whether it belongs to the current generation; see
 //! [`breaker`](super).

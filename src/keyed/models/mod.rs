@@ -1,7 +1,7 @@
 //! Models for loom: every interleaving of a few calls over a table of one or two slots.
 //!
 //! Each model has a twin with a planted bug that must fail. The models run together with those of
-//! `stat`, by the name `models`.
+//! `stat`, with the test filter `models`.
 
 mod changes;
 mod costs;

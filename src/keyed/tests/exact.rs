@@ -46,7 +46,7 @@ pub(super) struct Exact {
     running: i128,
     /// The number of calls so far, which is the id of the last call.
     calls: usize,
-    /// How far the calendar is ahead of the clock's time, in ns.
+    /// The time by which the calendar is ahead of the clock, in ns.
     ahead: i128,
 }
 

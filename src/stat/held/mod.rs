@@ -11,7 +11,7 @@ use super::leap_array::{LeapArray, MOST_AHEAD};
 const MOST: usize = MOST_AHEAD as usize;
 const WORDS: usize = MOST.div_ceil(64);
 
-/// The tokens held for the buckets to come, as running sums.
+/// The tokens held for coming buckets, as running sums.
 #[derive(Debug)]
 pub(super) struct HeldSums {
     /// The bucket after the newest one.

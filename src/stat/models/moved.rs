@@ -1,4 +1,5 @@
-//! A model of one node over two rings: a call from before a reload, concurrent with later calls.
+//! A model of a reload: a call that passed on the old ring of a node ends concurrently with calls
+//! on the new ring.
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;

@@ -9,7 +9,7 @@ use crate::stat::counters::Counters;
 use crate::stat::lined_up::LinedUp;
 use crate::stat::slots::SlotHold;
 
-/// Counters with a stand-in for the ring, which only counts passes.
+/// Counters with a substitute for the ring that only counts passes.
 struct Node {
     counters: Arc<Counters>,
     taken: AtomicU64,
@@ -18,7 +18,7 @@ struct Node {
 }
 
 impl Node {
-    /// A node on which `calls` calls run that hold no slot.
+    /// Creates a node with `calls` running calls that hold no slot.
     fn with_older(calls: u64) -> Arc<Self> {
         let counters = counters();
         counters.slots.mark_older(counters.line_or_create());
@@ -29,7 +29,7 @@ impl Node {
         })
     }
 
-    /// A node with a limit of one, which a call has reached.
+    /// Creates a node with a limit of one, and one running call.
     fn full() -> Arc<Self> {
         let counters = counters();
         counters.line_or_create().set_limit(Box::new(|| 1));

@@ -39,8 +39,8 @@ use crate::clock::Tick;
 ///
 /// Nothing is lost or counted twice, under any interleaving. An event counts in the bucket of its
 /// time or, if that bucket has already closed, in the newest bucket. Response times are truncated
-/// to whole microseconds. Figures that are read while other threads count are those of some moment
-/// during the read. This holds while
+/// to whole microseconds. Figures that are read while other threads count are correct for some
+/// moment during the read. This holds while
 ///
 /// * the weights that pass add up to less than 2³¹ in the window and in each second,
 /// * the weights that are refused add up to less than 2⁴⁰ in one bucket and in one second,

@@ -184,8 +184,7 @@ impl<V: Resident> Table<V> {
         writer.len() < self.capacity
     }
 
-    /// The number of entries that have a place, including those in limbo, and the number of evicted
-    /// ones.
+    /// The number of entries, including those in limbo, and the number of evicted entries.
     #[cfg(feature = "observe")]
     pub(crate) fn places(&self) -> (usize, u64) {
         let writer = self.writer.lock();

@@ -132,7 +132,7 @@ fn an_entry_found_just_before_its_eviction_comes_back_with_its_counts() {
 struct UsedAfterCheck {
     key: u64,
     used_ms: AtomicU64,
-    /// How often the entry has been checked for idleness.
+    /// The number of times that the entry has been checked for idleness.
     looks: AtomicU32,
     place: TablePlace,
 }

@@ -1,4 +1,4 @@
-//! Replays circuit breakers: an engine with the breakers of one resource.
+//! Replays circuit breakers, on an engine with the breakers of one resource.
 
 use std::collections::HashMap;
 use std::time::Duration;
