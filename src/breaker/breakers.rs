@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_joins_after_an_epoch_is_not_followed_by_that_epoch() {
+    fn a_probe_with_an_older_epoch_does_not_replace_a_probe_that_has_joined() {
         let second = |n: u64| Tick::from_millis(n * 1_000);
         let breakers = Breakers::new([spec()], Tick::ZERO, None);
         for _ in 0..2 {

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_time_stands_unless_the_clock_has_stepped_back_far() {
+    fn the_latest_time_is_kept_unless_the_clock_has_stepped_back_far() {
         let latest = Latest(AtomicU64::new(NEVER));
         let now = Tick::from_nanos(100 + SLACK_NS);
         assert_eq!(latest.ago(now), None);

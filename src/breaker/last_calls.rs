@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_calls_matches_a_list() {
+    fn the_counts_match_a_list_for_any_number_of_calls() {
         let mut rng = crate::breaker::tests::stage::Rng(17);
         for most in [1, 2, 3, 7, 20, 39, MAX_LAST_CALLS] {
             let ends: Vec<_> = (0..200).map(|_| rng.below(3) == 0).collect();

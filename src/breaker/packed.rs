@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_two_moments_is_known_across_the_wrap() {
+    fn moments_are_compared_correctly_across_the_wrap() {
         let half = TIME_MASK / 2;
         for start in [0, 1, half, TIME_MASK - 1, TIME_MASK] {
             let moment = |ahead: u64, version| {

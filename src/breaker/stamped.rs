@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_begins_with_nothing() {
+    fn another_version_begins_with_a_count_of_0() {
         let word = Stamped::new();
         assert_eq!(add(&word, 0xffff, 1), Some(1));
         assert_eq!(add(&word, 0xffff, 2), Some(3));

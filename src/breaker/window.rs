@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_without_a_bad_call_is_not_added_up() {
+    fn the_sum_is_not_computed_for_a_window_without_a_bad_call() {
         let window = CountWindow::new(1, 3, Tick::from_nanos(10));
         let end = |bucket, is_bad| {
             let ended = Ended {

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_texts_are_the_text() {
+    fn a_joined_key_equals_the_joined_text() {
         for (at, _) in TEXTS.char_indices() {
             let (first, second) = TEXTS.split_at(at);
             let joined = Key::Joined(first, second);

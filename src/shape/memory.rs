@@ -75,7 +75,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
 
         #[test]
-        fn more_use_never_raises_the_threshold(
+        fn a_larger_use_of_memory_never_raises_the_threshold(
             thresholds in prop_oneof![(0.0..1e6, 0.0..1e6), (0.0..f64::MAX, 0.0..f64::MAX)],
             marks in (0.0..1e12, 0.0..1e12),
             uses in (0.0..1e12, 0.0..1e12),

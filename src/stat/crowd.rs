@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_forgotten_when_one_thread_is_alone() {
+    fn a_crowd_is_forgotten_after_enough_looks_of_a_single_thread() {
         let crowd = Crowd::default();
         for _ in 0..3 {
             looks(&crowd, &[(1, 0), (2, 1)]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_stays_while_another_thread_looks_in_time() {
+    fn a_crowd_stays_while_two_threads_look_in_turn() {
         let crowd = Crowd::default();
         looks(&crowd, &[(1, 0), (2, 1)]);
         let mut turn = [(3, 1); MOST_LEFT as usize];
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn no_crowd_is_found_where_none_may_come() {
+    fn no_crowd_is_found_without_permission() {
         let crowd = Crowd::default();
         let look = |own| crowd.look(Tick::from_nanos(9_999), own, &|| false);
         assert_eq!([0, 1, 0, 1].map(look), [false; 4]);

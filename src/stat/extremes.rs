@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_opener_leaves_a_newer_bucket_alone() {
+    fn a_late_opener_does_not_change_a_newer_bucket() {
         let extremes = Extremes::new(3, 0);
         assert!(extremes.open(4, &|| true));
         // Bucket 4 is open already, so the answer is true even though the head has moved on.
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_that_comes_again_after_a_long_pause_is_an_old_word() {
+    fn a_word_with_a_repeated_stamp_is_reset_when_its_bucket_opens() {
         let extremes = Extremes::new(3, 0);
         extremes.note_rt(3, 8);
         assert!(extremes.open(3 + (1 << 16), &|| true));

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_counts_no_pass_of_the_next_one() {
+    fn a_second_includes_no_pass_of_the_next_second() {
         let at = Tick::from_millis;
         let grid = Grid {
             bucket_ns: 500_000_000,

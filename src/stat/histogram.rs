@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_time_has_the_cell_of_the_first_edge_that_is_no_shorter() {
+    fn every_time_counts_at_the_first_edge_that_is_not_shorter() {
         let sets = [
             Edges::default(),
             Edges::new([Duration::from_micros(1)]).unwrap(),

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stride_keeps_the_rules_own_buckets() {
+    fn a_window_starts_at_a_multiple_of_its_stride() {
         let minute = Quota::new(2, 60, 1, Lending::All);
         assert_eq!(minute.start(119), 0);
         assert_eq!(minute.start(120), 60);

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn loans_move_along_and_are_taken_when_their_bucket_opens() {
+    fn loans_move_to_the_new_array_and_are_taken_when_their_bucket_opens() {
         let old = LeapArray::with_grid(grid(500, 2), at(0));
         let quota = [Quota::new(2, 1, 10, Lending::All)];
         assert!(old.acquire_at(1, 10, &quota).is_ok());

@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_of_wider_buckets_sums_up_those_of_the_array() {
+    fn a_view_with_wider_buckets_adds_up_the_buckets_of_the_array() {
         let at = Tick::from_millis;
         let array = LeapArray::new(Duration::from_millis(2_400), 12).unwrap();
         array.add(at(2_200), 100); // age 1300 at 3500: outside
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_as_old_as_the_window_is_outside_of_it() {
+    fn a_bucket_leaves_when_it_is_as_old_as_the_window() {
         let at = Tick::from_millis;
         let array = LeapArray::new(Duration::from_millis(1_200), 6).unwrap();
         array.add(at(2_200), 100);

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_covers_the_last_slices_and_the_present_one() {
+    fn the_sum_covers_the_last_slices_including_the_current_one() {
         let window = SlidingWindow::of_seconds(3).unwrap();
         for second in 0..5 {
             window.add_and_sum(at(second * 1_000), 1 << second);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn every_unit_has_its_length() {
+    fn every_constructor_has_the_right_slice_length() {
         let lengths = [
             SlidingWindow::of_millis(1),
             SlidingWindow::of_seconds(1),

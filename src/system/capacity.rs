@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn one_fast_answer_does_not_shrink_the_robust_form() {
+    fn one_fast_response_does_not_reduce_the_robust_estimate() {
         let node = node();
         complete(&node, 100, 99, 1, 40);
         complete(&node, 200, 1, 1, 0);

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_counts_the_call_itself() {
+    fn the_rate_includes_the_judged_call() {
         let limits = |qps| Limits {
             qps: limit(qps),
             ..Limits::default()
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn over_the_load_a_capacity_of_two_lets_a_third_call_in_and_no_fourth() {
+    fn at_a_high_load_a_capacity_of_two_admits_a_third_call_and_no_fourth() {
         // The capacity is 2: 50 completions in the best of two buckets per second, times 20 ms.
         let limits = Limits {
             load: limit(4.0),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_in_flight_is_never_too_many_for_the_load() {
+    fn the_load_refuses_no_call_while_one_is_in_flight() {
         let limits = Limits {
             load: limit(0.0),
             ..Limits::default()
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn without_completions_ten_in_flight_are_not_too_many() {
+    fn without_completions_the_load_admits_an_eleventh_call() {
         let limits = Limits {
             load: limit(1.0),
             ..Limits::default()

@@ -97,13 +97,13 @@ fn no_longer_due() {
 }
 
 #[test]
-fn admissions_of_one_instant_ask_once() {
+fn concurrent_admissions_read_the_probe_once() {
     check(2, one_instant);
 }
 
 #[test]
 #[should_panic]
-fn admissions_that_do_not_claim_ask_twice() {
+fn admissions_that_do_not_claim_read_the_probe_twice() {
     plant(Bug::SampleWithoutClaim);
     check(2, one_instant);
 }

@@ -100,7 +100,7 @@ mod tests {
     use crate::breaker::tests::stage::{at, ms, spec};
 
     #[test]
-    fn of_two_times_of_a_version_the_later_one_stands() {
+    fn the_later_of_two_moments_of_a_version_wins() {
         let breaker = Breaker::new(spec(), 0, Tick::ZERO, 0, None);
         let refused = |until| (breaker.word(), CircuitAnswer::Refuse(Some(at(until))));
         let closed = breaker.word();

@@ -57,7 +57,7 @@ fn concurrent_bad_probes_double_the_open_time_once() {
 }
 
 #[test]
-fn how_often_probes_have_failed_is_kept_for_the_rule_in_force() {
+fn the_number_of_failed_probes_is_kept_in_a_reload() {
     let other = |open_up_to, interval| BreakerSpec {
         open_up_to,
         interval: ms(interval),

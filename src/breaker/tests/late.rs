@@ -125,7 +125,7 @@ fn good_probes_count_whether_they_have_a_place_or_not() {
 }
 
 #[test]
-fn a_cancelled_probe_ends_no_period_in_which_others_may_run() {
+fn a_cancelled_probe_does_not_end_a_period_with_other_probes() {
     let mut stage = Stage::new([spec()]);
     stage.trip(0);
     // One caller waits for its result, and the others cancel.

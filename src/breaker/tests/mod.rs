@@ -96,7 +96,7 @@ fn a_dropped_probe_has_no_result_and_the_next_call_probes() {
 }
 
 #[test]
-fn of_two_breakers_none_is_probed_unless_both_are_ready() {
+fn two_breakers_are_probed_only_when_both_are_ready() {
     let late = BreakerSpec {
         open_for: ms(3_000),
         limit: BadLimit::Count(5),
@@ -174,7 +174,7 @@ fn limits_are_reached_or_exceeded_exactly() {
 }
 
 #[test]
-fn slow_is_longer_than_the_limit() {
+fn a_call_is_slow_if_it_takes_longer_than_the_limit() {
     let mut stage = Stage::new([slow(100)]);
     for rt in [100, 100, 100, 101, 101] {
         let call = stage.enter(0).unwrap();
@@ -224,7 +224,7 @@ fn a_cancelled_call_counts_only_if_it_was_slow_already() {
 }
 
 #[test]
-fn nothing_trips_without_calls_or_with_too_few() {
+fn too_few_calls_open_no_breaker() {
     let mut stage = Stage::new([
         spec(),
         slow(0),
@@ -262,7 +262,7 @@ fn the_window_slides() {
 }
 
 #[test]
-fn probes_are_bounded_and_as_many_good_ones_close_the_breaker() {
+fn probes_are_bounded_and_the_same_number_of_good_probes_closes_the_breaker() {
     let mut stage = Stage::new([BreakerSpec {
         probes: 3,
         ..spec()

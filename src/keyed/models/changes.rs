@@ -8,7 +8,7 @@ use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::keyed::{Counting, HotKeys};
 
 model! {
-    a_debt_that_becomes_shorter_during_a_late_call_of_the_last_owner at 3 fails with
+    a_converted_debt_and_a_late_call_of_the_previous_owner at 3 fails with
         a_call_that_restores_an_older_word: NewRateByEarlierTime;
     || {
         // B's debt ends at 500. At 600 A takes the slot with a rate of 5 per ms, and then calls

@@ -390,7 +390,7 @@ fn run(keys: &HotKeys, key: Digest, ticket: LineTicket) {
 }
 
 model! {
-    a_call_lines_up_during_the_end_of_another_of_its_key at 3 fails with
+    a_call_lines_up_while_a_call_of_its_key_ends at 3 fails with
         a_call_that_waits_for_its_key_without_a_look: WaitWithoutLook;
     || {
         let (keys, first) = full(1);
@@ -403,7 +403,7 @@ model! {
 }
 
 model! {
-    a_call_lines_up_where_the_last_one_leaves_and_its_key_loses_the_slot at 3 fails with
+    a_call_lines_up_while_the_line_empties_and_its_key_loses_the_slot at 3 fails with
         a_call_that_marks_before_it_has_the_lock: MarkBeforeLock;
     || {
         let (keys, first) = full(1);
@@ -427,7 +427,7 @@ model! {
 }
 
 model! {
-    a_call_leaves_the_line_of_its_key_during_the_end_of_another at 3 fails with
+    a_call_leaves_the_line_of_its_key_while_another_call_ends at 3 fails with
         a_call_that_leaves_its_key_with_a_place: LeaveBlindly;
     || {
         let (keys, first) = full(1);

@@ -29,7 +29,7 @@ fn take(keys: &HotKeys, us: u64, key: Digest, limit: u32) -> Option<KeyTokens> {
 }
 
 model! {
-    two_calls_beside_the_edge_of_a_wide_bucket at 3;
+    two_calls_at_the_edge_of_a_wide_bucket at 3;
     || {
         // One of the calls has read the clock just before the edge. Both buckets are in one window.
         let keys = keys(1);
@@ -56,7 +56,7 @@ model! {
 }
 
 model! {
-    a_refund_beside_the_end_of_its_wide_bucket at 3;
+    a_refund_at_the_end_of_its_wide_bucket at 3;
     || {
         let keys = keys(1);
         let first = take(&keys, 0, A, 1).unwrap();

@@ -379,7 +379,7 @@ fn no_place_is_lost_or_freed_twice_while_slots_change_hands() {
 }
 
 #[test]
-fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
+fn calls_of_known_and_unknown_keys_do_not_allocate() {
     for count in [
         Counting::Refill,
         Counting::Window,
@@ -407,7 +407,7 @@ fn calls_allocate_nothing_whether_their_keys_are_known_or_not() {
 }
 
 #[test]
-fn a_key_has_two_sets_where_there_are_two() {
+fn a_key_has_two_different_sets_if_the_table_has_two() {
     for sets in [2, 3, 5, 64, 1_000] {
         let table = KeyTable::of_sets(sets);
         let edges = [0, 1, u32::MAX - 1, u32::MAX].map(u64::from);

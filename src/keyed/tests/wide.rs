@@ -16,7 +16,7 @@ fn wide() -> HotKeys {
 }
 
 #[test]
-fn a_window_of_two_words_slides_as_one_of_one_word_does() {
+fn a_wide_window_gives_the_same_answers_as_a_window_in_one_word() {
     let [wide, narrow] = [wide(), keys(Counting::Window, SECOND)];
     let key = digest(1);
     let [of_wide, of_narrow] = [&wide, &narrow].map(|keys| keys.limit(5.9, 0));
@@ -74,7 +74,7 @@ fn a_late_call_counts_in_the_newest_bucket() {
 }
 
 #[test]
-fn a_bucket_is_refunded_and_reset_while_it_counts() {
+fn a_wide_bucket_is_refunded_and_reset_while_it_is_in_the_window() {
     let (keys, key) = (wide(), digest(1));
     let limit = keys.limit(9.0, 0);
     let take = |now, n| keys.take(at(now), key, &limit, n).unwrap();
@@ -98,7 +98,7 @@ fn a_bucket_is_refunded_and_reset_while_it_counts() {
 }
 
 #[test]
-fn a_budget_in_a_wide_window_holds_what_was_charged() {
+fn a_budget_in_a_wide_window_counts_all_charges() {
     let spec = spec(Counting::Window, SECOND);
     let keys = HotKeys::with_costs(spec, Tick::ZERO).with_wide_windows(1_000);
     let key = digest(1);
@@ -131,7 +131,7 @@ fn a_budget_in_a_wide_window_holds_what_was_charged() {
 }
 
 #[test]
-fn a_key_keeps_both_words_while_either_counts() {
+fn a_key_keeps_both_slots_while_one_of_its_buckets_counts() {
     let spec = spec(Counting::Window, SECOND);
     let [even, odd] = [(); 2].map(|()| KeyTable::of_sets(1));
     let keys = HotKeys::of_table(even, spec, Tick::ZERO).with_odd_buckets(odd);
@@ -170,7 +170,7 @@ fn numbers_are_counted_from_the_creation_of_the_table() {
 
 /// Runs threads whose clock readings lie on both sides of bucket edges.
 #[test]
-fn no_window_holds_more_whatever_the_clock_readings() {
+fn no_wide_window_exceeds_its_limit_with_late_clock_readings() {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 2_000;
     let (keys, key) = (wide(), digest(1));

@@ -10,7 +10,7 @@ use crate::keyed::running::{self, RunningCall};
 use crate::keyed::window::WindowCall;
 
 #[test]
-fn five_and_a_burst_of_two_then_one_each_200_ms() {
+fn a_quota_of_five_with_a_burst_of_two_is_refilled_every_200_ms() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(5.0, 2);
     let [x, y] = ["x", "y"].map(|key| keys.digest(&Key::Str(key)));
@@ -28,7 +28,7 @@ fn five_and_a_burst_of_two_then_one_each_200_ms() {
 }
 
 #[test]
-fn a_fraction_of_a_token_is_a_head_start_to_the_next_one() {
+fn a_fraction_of_a_token_shortens_the_wait_for_the_next_one() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.5, 0);
     // A token is earned in 400 ms, and half a token is left.
@@ -124,7 +124,7 @@ fn a_refund_is_reduced_by_what_has_been_earned_since() {
 }
 
 #[test]
-fn a_refund_below_later_calls_is_not_given_twice() {
+fn a_refund_after_later_calls_restores_no_earned_tokens() {
     let keys = keys(Counting::Refill, SECOND);
     let limit = keys.limit(2.0, 0);
     let [first, second] = [(); 2].map(|()| keys.take(at(0), digest(1), &limit, 1).unwrap());
@@ -156,7 +156,7 @@ fn a_late_refund_uses_the_time_at_which_the_word_was_read() {
 }
 
 #[test]
-fn a_clock_that_has_stepped_back_gives_no_more_than_the_call_once_more() {
+fn after_a_step_back_a_refund_gives_back_at_most_the_cost() {
     for (stepped_to, available_at) in [(1_000, 1_500), (500, 1_500), (200, 1_200), (0, 1_000)] {
         let keys = keys(Counting::Refill, SECOND);
         let limit = keys.limit(2.0, 0);
@@ -264,7 +264,7 @@ fn a_late_call_at_the_wrap_is_refused_until_the_newest_bucket_leaves() {
 }
 
 #[test]
-fn a_call_later_than_the_slack_opens_a_window_anew() {
+fn a_call_later_than_the_slack_resets_its_window() {
     for (buckets, again) in [(1_024, 0), (1_025, 5)] {
         let keys = keys(Counting::Window, SECOND);
         let limit = keys.limit(5.0, 0);
@@ -295,7 +295,7 @@ fn concurrent_calls_reach_the_limit_and_one_more_passes_when_one_ends() {
 }
 
 #[test]
-fn one_more_token_comes_with_time_or_with_a_bucket() {
+fn the_next_token_comes_with_time_or_with_the_next_bucket() {
     let next = |keys: &HotKeys, now| keys.next_change(at(now), digest(1), &keys.limit(5.0, 0));
     let take = |keys: &HotKeys, now, n| passes(keys, now, digest(1), &keys.limit(5.0, 0), n);
     let refill = keys(Counting::Refill, SECOND);
@@ -326,7 +326,7 @@ fn one_more_token_comes_with_time_or_with_a_bucket() {
 }
 
 #[test]
-fn one_more_token_is_there_at_the_reported_time_and_not_before() {
+fn the_next_token_is_there_at_the_reported_time_and_not_before() {
     for count in [
         Counting::Refill,
         Counting::Window,

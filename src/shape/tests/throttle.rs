@@ -37,7 +37,7 @@ fn waits_grow_up_to_the_bound_and_then_calls_are_refused() {
 }
 
 #[test]
-fn without_waits_calls_pass_at_their_distance_only() {
+fn without_waiting_calls_pass_only_at_their_distance() {
     let queue = Throttle::new();
     assert_eq!(wait(&queue, 5, 100, 0), Ok(0));
     assert_eq!(wait(&queue, 104, 100, 0), Err(105));

@@ -160,7 +160,7 @@ proptest! {
 }
 
 #[test]
-fn a_refusal_names_a_quota_that_lends_none_of_the_last_bucket() {
+fn a_refusal_names_the_quota_that_does_not_lend_in_the_last_bucket() {
     let array = LeapArray::new(Duration::from_millis(4), 4).unwrap();
     let at = Tick::from_millis;
     let quotas = [3, 9].map(|limit| Quota::new(4, 1, limit, Lending::All));

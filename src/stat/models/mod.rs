@@ -246,7 +246,7 @@ model! {
 }
 
 model! {
-    two_borrowers_of_a_window_to_come at 3 fails with two_loans_checked_only_once: LoanLooksOnce;
+    two_borrowers_in_one_future_window at 3 fails with two_loans_checked_only_once: LoanLooksOnce;
     || {
         // The window is full at 10, and its token leaves it at 11. One thread borrows for 11. The
         // other thread finds 11 taken and borrows for 12. Both loans would be in the window of 11
@@ -430,20 +430,20 @@ model! {
 }
 
 model! {
-    a_weak_use_during_an_eviction at 3 fails with
+    a_use_through_a_weak_reference_during_an_eviction at 3 fails with
         an_evictor_that_looks_once: LetGoAtFirstLook,
         an_evictor_that_reads_and_looks_after: ReadBeforeLast;
     super::table::settle::models::weak_use_during_evict
 }
 
 model! {
-    a_minute_that_begins_as_seconds_open at 3 fails with
+    keeping_seconds_begins_while_seconds_open at 3 fails with
         a_second_that_is_opened_by_an_old_look: MinuteByLoad;
     super::minute::models::a_late_beginning
 }
 
 model! {
-    one_new_name_twice_at_the_bound at 3 fails with
+    two_calls_of_a_new_name_at_a_full_table at 3 fails with
         a_call_that_does_not_wait_for_its_own_name: SameKeyIsAnother,
         a_call_that_does_not_look_again: PlaceWithoutSecondLook;
     super::turn::models::one_name_twice

@@ -108,7 +108,7 @@ model! {
 }
 
 model! {
-    a_call_lines_up_during_the_end_of_another at 3 fails with
+    a_call_lines_up_while_another_call_ends at 3 fails with
         a_call_that_waits_without_a_look: WaitWithoutLook;
     || {
         let node = Node::full();
@@ -122,7 +122,7 @@ model! {
 }
 
 model! {
-    a_call_lines_up_during_the_end_of_one_without_a_slot at 3 fails with
+    a_call_lines_up_while_a_call_without_a_slot_ends at 3 fails with
         a_call_that_waits_unseen: WaitUnseen;
     || {
         let node = Node::with_older(1);
@@ -136,7 +136,7 @@ model! {
 }
 
 model! {
-    a_call_leaves_the_line_during_the_end_of_another at 3 fails with
+    a_call_leaves_the_line_while_another_call_ends at 3 fails with
         a_call_that_leaves_with_its_slot: LeaveBlindly;
     || {
         let node = Node::full();

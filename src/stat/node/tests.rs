@@ -71,7 +71,7 @@ fn after_a_pause(
 }
 
 #[test]
-fn after_a_pause_of_any_length_no_old_figure_comes_back() {
+fn old_figures_do_not_reappear_after_a_pause_of_any_length() {
     let shape = |bucket_ms, buckets| Shape::new(bucket_ms * 1_000_000, buckets);
     let shapes = [(500, 2), (100, 10), (2_000, 2)];
     // Pauses near the numbers of buckets after which stamps repeat, and near the lengths of the
@@ -132,7 +132,7 @@ fn totals_are_wider_than_the_counters_that_they_are_read_from() {
 }
 
 #[test]
-fn figures_per_second_are_of_the_whole_window() {
+fn figures_per_second_are_averages_over_the_window() {
     for (seconds, buckets) in [(1, 2), (2, 1), (10, 2), (60, 3)] {
         let window = Duration::from_secs(seconds);
         let node = Node::new(window, buckets, Tick::ZERO).unwrap();
@@ -169,7 +169,7 @@ fn a_node_has_the_documented_size() {
 }
 
 #[test]
-fn buckets_are_of_one_moment_if_the_ring_is_far_ahead() {
+fn buckets_are_consistent_if_the_ring_is_far_ahead() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
     node.pass(at(100), 1);
@@ -182,7 +182,7 @@ fn buckets_are_of_one_moment_if_the_ring_is_far_ahead() {
 }
 
 #[test]
-fn calls_beyond_the_narrow_counter_carry_nothing_into_their_times() {
+fn an_overflow_of_the_call_count_does_not_change_response_times() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
     for second in 0..5 {
@@ -200,7 +200,7 @@ fn calls_beyond_the_narrow_counter_carry_nothing_into_their_times() {
 }
 
 #[test]
-fn streams_of_days_that_end_in_one_second_are_all_in_the_total() {
+fn days_of_response_times_in_one_second_are_all_in_the_total() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
     // 10 000 minutes are 6.9 days, more than half of the range of the narrow counter.
@@ -337,7 +337,7 @@ fn seconds_kept_later_contain_no_earlier_events_after_a_pause() {
 }
 
 #[test]
-fn borrowed_tokens_of_the_present_second_are_known_without_kept_seconds() {
+fn borrowed_tokens_of_the_current_second_are_known_without_a_kept_minute() {
     let at = Tick::from_millis;
     let node = node_without_seconds();
     let wait = Duration::from_millis(100);

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_by_a_weak_reference_is_never_lost() {
+    fn a_use_through_a_weak_reference_is_never_lost() {
         for (at_look, lets_go, ending) in [
             (0, true, Ending::Found),
             (0, false, Ending::Found),

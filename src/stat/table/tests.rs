@@ -49,7 +49,7 @@ fn at(secs: u64) -> Tick {
 }
 
 #[test]
-fn a_new_key_takes_the_place_of_an_idle_one_and_nothing_is_lost() {
+fn a_new_key_evicts_an_idle_entry_and_no_count_is_lost() {
     let table = Table::<Counter>::new(4);
     for key in 0..100 {
         let now = at(key * 2);
@@ -99,7 +99,7 @@ fn a_replaced_entry_keeps_its_place() {
 }
 
 #[test]
-fn an_entry_that_somebody_holds_stays() {
+fn an_entry_that_is_held_is_not_evicted() {
     let table = Table::<Counter>::new(1);
     let held = table.find_or_make(&1, at(0), make(1, at(0))).unwrap();
     assert!(table.find_or_make(&2, at(9), make(2, at(9))).is_none());
@@ -162,7 +162,7 @@ impl Resident for UsedAfterCheck {
 }
 
 #[test]
-fn an_entry_used_after_the_evictors_check_stays() {
+fn an_entry_used_after_the_first_idle_check_is_not_evicted() {
     let table = Table::<UsedAfterCheck>::new(1);
     let make = |key| {
         move || UsedAfterCheck {

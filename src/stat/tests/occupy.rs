@@ -19,7 +19,7 @@ fn a_loan_that_is_not_held_is_not_refunded() {
 }
 
 #[test]
-fn a_loan_starts_when_enough_has_left_and_is_lent_again_once_cancelled() {
+fn a_loan_starts_when_tokens_leave_the_window_and_can_be_lent_again_after_a_cancellation() {
     let (at, half) = (Tick::from_millis, Duration::from_millis(500));
     let array = LeapArray::new(half * 2, 2).unwrap();
     let limit = [array.quota(half * 2, 10).unwrap()];
@@ -43,7 +43,7 @@ fn a_loan_starts_when_enough_has_left_and_is_lent_again_once_cancelled() {
 }
 
 #[test]
-fn a_refused_loan_names_the_quota_that_lends_no_more() {
+fn a_refused_loan_names_the_quota_that_lends_too_little() {
     let (at, second) = (Tick::from_millis, Duration::from_secs(1));
     let lending = [Lending::All, Lending::Part(0.5)];
     for half in [1, 0] {

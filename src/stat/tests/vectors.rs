@@ -49,7 +49,7 @@ replays! {
 }
 
 #[test]
-fn all_eleven_recorded_files_have_their_test() {
+fn each_recorded_file_has_a_test() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors");
     let files = std::fs::read_dir(folder).expect("the recorded answers");
     let names = files.map(|file| {

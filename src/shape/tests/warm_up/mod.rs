@@ -94,7 +94,7 @@ fn the_curve_has_the_figures_that_sentinel_derives() {
 }
 
 #[test]
-fn a_ramp_of_less_than_a_token_is_none() {
+fn a_ramp_of_less_than_a_token_is_ignored() {
     // If tokens were whole numbers, the first of these rules would block for ever.
     let none = [
         (1.0, 1, 3.0),
@@ -361,7 +361,7 @@ fn a_whole_limit_is_at_least_one_if_the_threshold_is_at_least_one() {
 }
 
 #[test]
-fn a_count_that_starts_anew_removes_no_tokens() {
+fn a_count_that_restarts_removes_no_tokens() {
     let rule = used(10.0, 10, 80.0);
     rule.limit(at(8_000), None, || 2);
     assert_eq!(rule.stored(), 90.0);
@@ -413,7 +413,7 @@ fn a_reload_makes_a_cold_rule_no_colder_than_a_new_one() {
 }
 
 #[test]
-fn a_rule_that_differs_otherwise_is_cold() {
+fn a_rule_that_differs_in_more_than_the_threshold_is_cold() {
     let others = [
         per_second(10.0, 20, 3.0),
         per_second(10.0, 10, 4.0),
