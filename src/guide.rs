@@ -113,6 +113,7 @@ macro_rules! labels {
 [refusals#what-retry-after-means]: crate::guide::refusals#what-retry-after-means
 [refusals#what-the-default-sends]: crate::guide::refusals#what-the-default-sends
 [replicas]: crate::guide::replicas
+[replicas#days-and-months]: crate::guide::replicas#days-and-months
 [replicas#one-budget]: crate::guide::replicas#one-budget
 [replicas#one-quota-back]: crate::guide::replicas#one-quota-back
 [rules]: crate::guide::rules

@@ -74,6 +74,15 @@ impl CalendarPeriod {
         }
     }
 
+    /// The length of the shortest period of this kind.
+    #[cfg(feature = "shared")]
+    pub(crate) const fn shortest(self) -> Duration {
+        match self {
+            Self::Day => DAY,
+            Self::Month => Duration::from_secs(28 * DAY.as_secs()),
+        }
+    }
+
     /// The length of the longest period of this kind.
     pub(crate) const fn longest(self) -> Duration {
         match self {

@@ -8,6 +8,7 @@ use super::named::Named;
 use super::sharing::{Identity, Sharing};
 use super::{Basis, FlowRule, KeyedRule, MissingKey, Rule, RuleSelection, RuleSet, Who};
 use crate::call::{Call, Direction, Key};
+use crate::clock::Tick;
 use crate::store::{StoreSettings, Terms, Window};
 
 /// See the [module](self).
@@ -96,10 +97,7 @@ impl SharedRule {
             selects,
             missing: rule.missing.unwrap_or_default(),
             interval,
-            window: Window {
-                bucket: Duration::from_nanos(rule.bucket_ns()),
-                buckets: counted,
-            },
+            window: Window::new(Duration::from_nanos(rule.bucket_ns()), counted),
             limit: rule.limit(),
             unit: rule.get_cost().map(Into::into),
             lends: rule.borrow_limits(),
@@ -136,24 +134,30 @@ impl SharedRule {
             }
             named
         };
+        let (offset, interval) = (rule.get_utc_offset(), rule.interval());
+        let (window, identity) = match rule.calendar() {
+            Some(period) => (
+                Window::of_calendar(period, offset),
+                identity.calendar(period, offset),
+            ),
+            None => (Window::new(interval / 2, 2), identity.window(interval, 2)),
+        };
         Self {
             sharing,
             selects: Selects::Each(rule.of.clone()),
             missing: rule.missing,
-            interval: rule.interval(),
-            window: Window {
-                bucket: rule.interval() / 2,
-                buckets: 2,
-            },
+            interval,
+            window,
             limit: rule.threshold() as u32,
             unit: rule.get_cost().map(Into::into),
-            lends: match rule.get_cost() {
-                None => (1.0, MOST_WAITING_OF_VALUE),
-                Some(_) => (0.0, 0),
+            // Nobody waits for the next day.
+            lends: match (rule.get_cost(), rule.calendar()) {
+                (None, None) => (1.0, MOST_WAITING_OF_VALUE),
+                _ => (0.0, 0),
             },
             exceptions: own(&rule.exceptions, &rule.unlimited_values),
             tiers: own(&rule.tiers, &rule.unlimited_tiers),
-            identity: identity.window(rule.interval(), 2),
+            identity,
             max_keys: rule.max_keys.get(),
         }
     }
@@ -259,8 +263,9 @@ impl SharedRule {
 
     /// `limit` as response headers advertise it: a number of calls, and the time in which they may
     /// be made.
-    pub(crate) const fn advertised(&self, limit: u32) -> (u32, Duration) {
-        (limit, self.interval)
+    pub(crate) fn advertised(&self, limit: u32, now: Tick) -> (u32, Duration) {
+        let calendar = self.window.calendar;
+        (limit, calendar.map_or(self.interval, |it| it.length(now)))
     }
 }
 

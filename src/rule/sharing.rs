@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::problem::Inspector;
 use crate::base::number::WholeNumber;
+use crate::clock::CalendarPeriod;
 use crate::stat::MAX_TOKENS;
 use crate::store::WhenDown;
 #[cfg(feature = "shared")]
@@ -164,6 +165,14 @@ impl Identity {
     /// engine.
     pub(super) fn shadow(mut self, owner: &str) -> String {
         self.part("shadow", owner);
+        self.0
+    }
+
+    /// Adds that the rule counts in each day or month, and how many minutes before that of UTC it
+    /// begins.
+    pub(super) fn calendar(mut self, period: CalendarPeriod, utc_offset: i32) -> String {
+        self.part("calendar", period.as_str());
+        self.part("utc_offset", &utc_offset.to_string());
         self.0
     }
 

@@ -58,6 +58,11 @@ impl Digester {
             sip.digest(&Key::Digest(rule.0[at], of_key)).get()
         })
     }
+
+    /// The name of the counter that one called `counter` has for its day or month of this number.
+    pub(super) fn period(&self, counter: CounterDigest, number: u64) -> CounterDigest {
+        [0, 1].map(|at: usize| self.0[at].digest(&Key::Digest(counter[at], number)).get())
+    }
 }
 
 impl fmt::Debug for Digester {

@@ -76,6 +76,8 @@ pub struct Draw {
     pub(crate) known: Epoch,
     /// Permits that were spent without the store, to be counted now.
     pub(crate) add: Vec<Booking>,
+    /// How long the value is kept, if not for its window and two buckets more.
+    pub(crate) kept: Option<Duration>,
     /// How long the engine waits for the answer.
     pub(crate) wait: Duration,
 }
@@ -193,7 +195,7 @@ impl Draw {
     /// Returns how long the value must be kept after it was written.
     #[must_use]
     pub fn lifetime(&self) -> Duration {
-        self.bucket * (self.buckets + 2)
+        self.kept.unwrap_or(self.bucket * (self.buckets + 2))
     }
 
     /// Returns how long the engine waits for the answer before it decides without it.

@@ -12,7 +12,7 @@ use super::key::is_prefix;
 use super::late::{LateCall, LateCalls};
 use super::quota::SharedQuota;
 use super::settings::StoreSettings;
-use super::terms::Nodes;
+use super::terms::{Nodes, Window};
 use super::{NodeId, QuotaStore, StoreErrorKind, StoreKey};
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Lock, Ordering, Weak, downgrade};
 use crate::clock::Tick;
@@ -172,6 +172,14 @@ impl Hub {
     pub(crate) fn key(&self, [high, low]: CounterDigest) -> StoreKey {
         let digest = u128::from(high) << 64 | u128::from(low);
         StoreKey::new(self.prefix.clone(), digest)
+    }
+
+    /// Returns the key of the counter of this name for the bucket `number` of its `window`.
+    pub(super) fn key_in(&self, digest: CounterDigest, window: Window, number: u64) -> StoreKey {
+        self.key(match window.calendar {
+            Some(_) => self.digester.period(digest, number),
+            None => digest,
+        })
     }
 
     /// Returns the present time.

@@ -63,7 +63,7 @@ impl KeyedQuotas {
     pub(crate) async fn reset(&self, key: &Key<'_>) -> Result<bool, StoreError> {
         let hub = &self.rule.hub;
         let digest = hub.digester().counter(self.digest, Some(key));
-        let counted = hub.empty(hub.key(digest), *self.rule.window).await?;
+        let counted = hub.empty(digest, &self.rule).await?;
         hub.note_reset(hub.now());
         let quota = self.table.find(&digest, Arc::clone);
         let has_taken = quota.is_some_and(|quota| quota.start_anew());

@@ -347,6 +347,7 @@ mod tests {
             back: None,
             known: Epoch(0),
             add: Vec::new(),
+            kept: None,
             wait: Duration::from_secs(1),
         }
     }

@@ -65,6 +65,8 @@ mod books;
 #[cfg(feature = "shared")]
 mod budget;
 #[cfg(feature = "shared")]
+mod calendar;
+#[cfg(feature = "shared")]
 mod cell;
 #[cfg(feature = "shared")]
 mod counter;

@@ -52,10 +52,7 @@ pub(crate) fn cost_counter(hub: &Arc<Hub>, terms: Terms, buckets: u32) -> Arc<Sh
 }
 
 const fn window(buckets: u32) -> Window {
-    Window {
-        bucket: BUCKET,
-        buckets,
-    }
+    Window::new(BUCKET, buckets)
 }
 
 fn figures() -> Arc<RuleFigures> {

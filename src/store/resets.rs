@@ -7,15 +7,27 @@
 //! that is empty already.
 
 use std::future::poll_fn;
+use std::time::Duration;
 
 use super::beat::Alive;
+use super::digest::CounterDigest;
 use super::draw::{Booking, Draw, Drawn, Epoch};
 use super::hub::{Hub, HubMode};
 use super::request::{self, Heard, Request};
-use super::terms::Window;
+use super::terms::{QuotaRule, Window};
 use super::{QuotaStore, StoreError, StoreErrorKind, StoreKey};
 use crate::base::sync::Ordering;
 use crate::clock::Tick;
+
+/// What a counter has counted.
+#[derive(Debug, Default)]
+struct FoundCount {
+    counted: u32,
+    /// The present bucket in the store, and the number of that of the rule, which lasts for `rest`.
+    bucket: u64,
+    number: u64,
+    rest: Duration,
+}
 
 impl Hub {
     /// Notes that a key was reset before `now`.
@@ -29,12 +41,74 @@ impl Hub {
         sent.as_nanos() < self.reset_before.load(Ordering::Relaxed)
     }
 
-    /// Has the store forget what the counter `key` has counted. Returns how much that was.
-    pub(super) async fn empty(&self, key: StoreKey, window: Window) -> Result<u32, StoreError> {
-        let look = Draw {
+    /// Has the store forget what the counter called `digest` of the `rule` has counted. Returns how
+    /// much that was.
+    pub(super) async fn empty(
+        &self,
+        digest: CounterDigest,
+        rule: &QuotaRule,
+    ) -> Result<u32, StoreError> {
+        let window = *rule.window;
+        let mut number = rule.present_bucket(self.now());
+        let mut found = self
+            .look(self.key_in(digest, window, number), window)
+            .await?;
+        // By the calendar the store may be in another day than the process takes to be the present.
+        if window.calendar.is_some() && found.number != number {
+            number = found.number;
+            found = self
+                .look(self.key_in(digest, window, number), window)
+                .await?;
+        }
+        if found.counted == 0 {
+            return Ok(0);
+        }
+        // It is in the buckets that there were at that answer.
+        let next = found.bucket.saturating_add(1);
+        let first = next.saturating_sub(window.buckets.into());
+        let emptied = (first..=next).map(|bucket| Draw {
+            back: Some(Booking {
+                bucket,
+                permits: u32::MAX,
+            }),
+            kept: window.kept(found.rest),
+            ..self.nothing_of(self.key_in(digest, window, number), window)
+        });
+        self.apply(emptied.collect()).await?;
+        Ok(found.counted)
+    }
+
+    /// Looks at the counter `key`, and at the time of the store.
+    async fn look(&self, key: StoreKey, window: Window) -> Result<FoundCount, StoreError> {
+        let look = self.nothing_of(key, window);
+        // What was borrowed of the next bucket counts as well.
+        let ahead = Draw {
+            next: true,
+            ..look.clone()
+        };
+        let mut found = FoundCount::default();
+        for drawn in self.apply(vec![look, ahead]).await? {
+            if let Drawn::Granted {
+                free, bucket, rest, ..
+            } = drawn
+            {
+                found.counted = found.counted.max(u32::MAX - free);
+                found.bucket = bucket;
+                (found.number, found.rest) = window.read(bucket, rest);
+            }
+        }
+        Ok(found)
+    }
+
+    /// A draw of no permits.
+    fn nothing_of(&self, key: StoreKey, window: Window) -> Draw {
+        let Window {
+            bucket, buckets, ..
+        } = window.in_store();
+        Draw {
             key,
-            bucket: window.bucket,
-            buckets: window.buckets,
+            bucket,
+            buckets,
             limit: u32::MAX,
             firm: 0,
             soft: 0,
@@ -43,35 +117,9 @@ impl Hub {
             back: None,
             known: Epoch::default(),
             add: Vec::new(),
+            kept: None,
             wait: self.settings.store_wait,
-        };
-        // What was borrowed of the next bucket counts as well.
-        let ahead = Draw {
-            next: true,
-            ..look.clone()
-        };
-        let (mut counted, mut present) = (0, 0);
-        for drawn in self.apply(vec![look.clone(), ahead]).await? {
-            if let Drawn::Granted { free, bucket, .. } = drawn {
-                counted = counted.max(u32::MAX - free);
-                present = bucket;
-            }
         }
-        if counted == 0 {
-            return Ok(0);
-        }
-        // It is in the buckets that there were at that answer.
-        let next = present.saturating_add(1);
-        let first = next.saturating_sub(window.buckets.into());
-        let emptied = (first..=next).map(|bucket| Draw {
-            back: Some(Booking {
-                bucket,
-                permits: u32::MAX,
-            }),
-            ..look.clone()
-        });
-        self.apply(emptied.collect()).await?;
-        Ok(counted)
     }
 
     /// Has all processes hear that a key was reset.

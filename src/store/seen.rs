@@ -36,20 +36,19 @@ pub(crate) struct Here {
     pub(crate) next: Tick,
 }
 
+/// Returns the shortest time that the clock of this process can measure while that of the store
+/// measures `time`.
+pub(super) fn without_drift(time: Duration) -> Duration {
+    time - time / DRIFT
+}
+
 impl Seen {
     /// Creates the reading of an answer that came at `received`, to a request of `sent`. `rest` is
-    /// the remaining time of the bucket, and `length` the length of all buckets.
-    pub(crate) fn new(
-        bucket: u64,
-        rest: Duration,
-        sent: Tick,
-        received: Tick,
-        length: Duration,
-    ) -> Self {
-        let end = sent + rest.saturating_sub(length / DRIFT);
+    /// the remaining time of the bucket, in which the clocks may drift.
+    pub(crate) fn new(bucket: u64, rest: Duration, sent: Tick, received: Tick) -> Self {
         Self {
             bucket,
-            end,
+            end: sent + without_drift(rest),
             next: received + rest,
         }
     }
@@ -75,7 +74,7 @@ impl Seen {
         let later = Duration::from_nanos(length_ns.saturating_mul(gone));
         Here {
             number: self.bucket.saturating_add(gone),
-            end: self.end + later,
+            end: self.end + without_drift(later),
             next: self.next + later,
         }
     }
@@ -84,10 +83,9 @@ impl Seen {
 impl Here {
     /// When a call may use permits of the bucket after it.
     pub(super) fn next_bucket(self, length: Duration) -> Validity {
-        let drift = length / DRIFT;
         Validity {
-            from: self.next + drift,
-            end: BucketEnd::at(self.end + length.saturating_sub(drift)),
+            from: self.next + length / DRIFT,
+            end: BucketEnd::at(self.end + without_drift(length)),
         }
     }
 }

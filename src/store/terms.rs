@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::calendar::CalendarBuckets;
 use super::cell::MOST_LEASED;
 use super::figures::RuleFigures;
 use super::hub::Hub;
@@ -9,6 +10,7 @@ use super::ledger::Ledger;
 use super::seen::Seen;
 use super::settings::WhenDown;
 use crate::base::sync::{Arc, AtomicU32, Lock, Ordering};
+use crate::clock::Tick;
 
 /// The most different terms of one rule that are kept for sharing. With more, some keys allocate
 /// their own.
@@ -44,10 +46,13 @@ pub(crate) struct Terms {
 }
 
 /// The window of a counter: the length and number of its buckets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
+    /// The length of each bucket; that of the shortest, by the calendar.
     pub(crate) bucket: Duration,
     pub(crate) buckets: u32,
+    /// Where its only bucket is a day or month.
+    pub(crate) calendar: Option<CalendarBuckets>,
 }
 
 /// The state that all counters of one rule share, so that it need not be stored for each key.
@@ -105,9 +110,13 @@ impl Terms {
 }
 
 impl Window {
-    /// Returns the time without calls after which no count has an effect any more.
-    pub(super) fn memory(&self) -> Duration {
-        self.bucket * (self.buckets + 2)
+    /// The window of so many buckets of one length.
+    pub(crate) const fn new(bucket: Duration, buckets: u32) -> Self {
+        Self {
+            bucket,
+            buckets,
+            calendar: None,
+        }
     }
 }
 
@@ -159,6 +168,11 @@ impl QuotaRule {
     pub(super) fn worth_a_lease(&self) -> u32 {
         let of_calls = |largest: &AtomicU32| largest.load(Ordering::Relaxed).saturating_mul(LEASED);
         self.largest.as_ref().map_or(1, of_calls)
+    }
+
+    /// Returns the number of the bucket at `now`, by the last answer of the store.
+    pub(super) fn present_bucket(&self, now: Tick) -> u64 {
+        self.window.here(*self.seen.lock(), now).number
     }
 
     /// Stores a reading of the store's clock, for new ledgers.

@@ -9,6 +9,7 @@ mod borrow;
 mod budget_processes;
 mod budgets;
 mod by_key;
+mod calendar;
 mod certificates;
 mod clones;
 mod cluster;

@@ -247,8 +247,6 @@ fn a_clock_that_steps_back_over_midnight_brings_no_day_back() {
 fn what_does_not_go_with_the_calendar_is_refused_by_name() {
     let month = || KeyedRule::per_calendar_month("r", 5);
     let elsewhere = "left out for a day or month of the calendar";
-    let shared =
-        "left out with `per_calendar_day` or `per_calendar_month`: they count in one process";
     for (rule, (field, value, allowed)) in [
         (month().window(), ("window", "true", elsewhere)),
         (month().throttle(SECOND), ("max_wait", "1s", elsewhere)),
@@ -262,7 +260,6 @@ fn what_does_not_go_with_the_calendar_is_refused_by_name() {
             month().queue(SECOND),
             ("queue", "1s", "left out without `concurrency`"),
         ),
-        (month().shared(), ("shared", "true", shared)),
         (
             month().utc_offset(1_440),
             ("utc_offset", "1440", "between -1439 and 1439"),

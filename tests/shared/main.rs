@@ -8,6 +8,7 @@
 mod advertised;
 mod borrow;
 mod budgets;
+mod calendar;
 mod deploy;
 mod down;
 mod draws;

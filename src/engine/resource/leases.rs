@@ -98,7 +98,8 @@ impl Leases {
         let most_origins = most_keys(made_of.shared.config.max_origins);
         let old = old.and_then(|old| old.leases.as_ref());
         let rules = indices.iter().filter_map(|&index| {
-            let rule = set.shared(index, made_of.text, made_of.direction, most_origins)?;
+            let mut rule = set.shared(index, made_of.text, made_of.direction, most_origins)?;
+            rule.window = rule.window.since(made_of.shared.time.epoch());
             let counts = set.shared_counts(index)?;
             let known = old.and_then(|old| old.known(&rule));
             let counters = known.map(|known| known.counters.clone());
@@ -216,7 +217,7 @@ impl Leases {
             };
             targets.0.push(LeaseTarget {
                 rule: leased.index,
-                advertised: leased.rule.advertised(limit),
+                advertised: leased.rule.advertised(limit, now),
                 quota,
                 weight,
                 cost: leased.costs.as_ref().map(|costs| WantedUnits {

@@ -45,10 +45,9 @@ impl KeyedRule {
     ///
     /// [Exceptions](Self::except), [tiers](Self::tier), [`cost`](Self::cost) and shadow mode work
     /// as for other keyed rules. The rule has no [burst](Self::burst), no [queue](Self::throttle)
-    /// and no [block](Self::block_for), and counts in one process: it is not
-    /// [shared](Self::shared), and its counts are lost when the process ends. A value keeps its
-    /// place in the [table](Self::max_keys) until the period ends, so `max_keys` is the number of
-    /// values that call in one day or month.
+    /// and no [block](Self::block_for). Its counts are lost when the process ends, unless it is
+    /// [shared](Self::shared). A value keeps its place in the [table](Self::max_keys) until the
+    /// period ends, so `max_keys` is the number of values that call in one day or month.
     ///
     /// # Time
     ///
@@ -58,6 +57,11 @@ impl KeyedRule {
     /// too late by that difference until the program is restarted. If the clock steps back, no
     /// earlier period opens again: a value is counted in the latest period in which it has called.
     /// Summer time is not followed: an offset is the same all year.
+    ///
+    /// The date of a [shared](Self::shared) rule is that of the store, whose clock counts from 1970 by
+    /// UTC. Each process knows it from the last answer to a call of the rule, for which the first call
+    /// waits. Only if the clock of the store is set back to another day or month may what a process
+    /// draws then be lost to the value, in the one that was the present before.
     ///
     /// # Examples
     ///

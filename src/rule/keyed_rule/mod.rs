@@ -707,7 +707,7 @@ impl KeyedRule {
                 let why = "used with `window`: a refilled quota has no buckets to lease from";
                 refuse_shared(inspector, why);
             }
-            Counting::Calendar(_) => Self::refuse_shared_calendar(inspector),
+            Counting::Calendar(_) => {}
             Counting::Queue(_) => {
                 let why = "left out with `throttle`: one queue and one clock cannot be shared";
                 refuse_shared(inspector, why);

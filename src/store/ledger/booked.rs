@@ -40,23 +40,15 @@ impl Ledger {
         self.has_seen.then_some(self.last)
     }
 
+    /// Returns whether the store has ever answered.
+    pub(crate) fn has_seen(&self) -> bool {
+        self.has_seen
+    }
+
     /// Returns the bucket at `now`: by the last answer of the store, or by the process's clock if
     /// there was none.
     pub(crate) fn here(&self, now: Tick) -> Here {
-        let length = self.window.bucket;
-        match self.seen() {
-            Some(seen) => seen.at(now, length),
-            None => {
-                let length_ns = nanos(length).max(1);
-                let number = now.as_nanos() / length_ns;
-                let end = Tick::from_nanos((number + 1).saturating_mul(length_ns));
-                Here {
-                    number,
-                    end,
-                    next: end,
-                }
-            }
-        }
+        self.window.here(self.seen(), now)
     }
 
     /// Returns the number of the bucket that ends at `end`.
@@ -77,7 +69,7 @@ impl Ledger {
 
     /// Returns whether the window of the last answer and of all own permits is over at `now`.
     pub(in crate::store) fn is_all_expired(&self, now: Tick) -> bool {
-        let memory = u64::from(self.window.buckets) + 2;
+        let memory = self.window.memory_in_buckets();
         let here = self.here(now).number;
         let is_past = |bucket: u64| bucket.saturating_add(memory) <= here;
         let has_seen = self.seen().is_some_and(|seen| !is_past(seen.bucket));
@@ -160,9 +152,8 @@ impl Ledger {
     /// Returns the number of the bucket at `now`, and when a call can use permits of the bucket
     /// after it; `None` if the store has never answered.
     pub(crate) fn next_bucket(&self, now: Tick) -> Option<(u64, Validity)> {
-        let length = self.window.bucket;
-        let here = self.seen()?.at(now, length);
-        Some((here.number, here.next_bucket(length)))
+        let here = self.window.here(Some(self.seen()?), now);
+        Some((here.number, here.next_bucket(self.window.bucket)))
     }
 
     /// Stores the store's time if no earlier answer has.

@@ -22,8 +22,7 @@ fn ledger(limit: u32, buckets: u32) -> Ledger {
         by_cost: false,
         wait_us: 50_000,
     };
-    let bucket = BUCKET;
-    Ledger::new(Arc::new(terms), Arc::new(Window { bucket, buckets }))
+    Ledger::new(Arc::new(terms), Arc::new(Window::new(BUCKET, buckets)))
 }
 
 fn nodes(count: u32, rank: u32) -> Nodes {
@@ -41,7 +40,7 @@ fn ms(ms: u64) -> Tick {
 fn answered(limit: u32, buckets: u32, free: u32) -> Ledger {
     let mut ledger = ledger(limit, buckets);
     let rest = Duration::from_millis(40);
-    ledger.see(Seen::new(7, rest, ms(1_000), ms(1_002), BUCKET), free);
+    ledger.see(Seen::new(7, rest, ms(1_000), ms(1_002)), free);
     ledger
 }
 
@@ -79,7 +78,7 @@ fn a_refill_asks_for_free_permits_in_proportion_to_those_drawn() {
         let mut ledger = answered(100, 1, 100);
         ledger.book_drawn(7, drawn);
         let rest = Duration::from_millis(40);
-        ledger.see(Seen::new(7, rest, ms(1_000), ms(1_002), BUCKET), free);
+        ledger.see(Seen::new(7, rest, ms(1_000), ms(1_002)), free);
         ledger.divisor(ms(at), nodes)
     };
     assert_eq!(divisor(40, 60, 1_010), 1, "all that was drawn");
@@ -199,7 +198,7 @@ fn what_was_taken_before_the_clock_went_back_is_not_told_of_when_its_buckets_com
     ledger.book_local(8, 5);
     // The store's clock goes back by four buckets.
     let rest = Duration::from_millis(40);
-    ledger.see(Seen::new(3, rest, ms(1_010), ms(1_010), BUCKET), 60);
+    ledger.see(Seen::new(3, rest, ms(1_010), ms(1_010)), 60);
     assert_eq!(ledger.held(3), 15, "all of it is in the present bucket");
     ledger.must_report(Report::All, ms(1_010));
     let told = |bucket, permits| vec![Booking { bucket, permits }];
@@ -266,7 +265,7 @@ fn permits_are_returned_to_their_own_bucket_or_dropped() {
     // The store's clock goes back: the permits count in another bucket there, or not at all.
     let mut ledger = with_back(9);
     let rest = Duration::from_millis(40);
-    ledger.see(Seen::new(3, rest, ms(1_010), ms(1_010), BUCKET), 60);
+    ledger.see(Seen::new(3, rest, ms(1_010), ms(1_010)), 60);
     assert_eq!(back(&ledger), 0);
 
     // After the store has lost its data, permits that were to go back are not reported.

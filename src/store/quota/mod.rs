@@ -11,6 +11,7 @@ mod exhausted;
 #[cfg(all(test, sentinel_loom))]
 mod models;
 mod on_the_way;
+mod other_period;
 mod refilled;
 mod take;
 

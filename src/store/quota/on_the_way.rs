@@ -20,6 +20,8 @@ pub(in crate::store) struct OnTheWay {
     pub(super) soft: u32,
     /// `Some` with the bucket in which the draw was made, if it is for the bucket after that.
     pub(super) ahead_of: Option<u64>,
+    /// The bucket that was the present one for the process.
+    pub(super) asked_in: u64,
     /// Which permits the draw reports.
     pub(super) report: Report,
     /// Permits taken without the store that the draw reports to it.
@@ -57,6 +59,7 @@ impl OnTheWay {
             firm: need.firm,
             soft: need.soft,
             ahead_of,
+            asked_in: 0,
             report,
             unknown,
             is_late: false,

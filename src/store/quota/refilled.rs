@@ -8,7 +8,7 @@ use crate::base::sync::Arc;
 use crate::clock::Tick;
 use crate::store::cell::{BucketEnd, LeaseFound};
 use crate::store::demand::Demand;
-use crate::store::draw::{Draw, Epoch};
+use crate::store::draw::{Booking, Draw, Epoch};
 use crate::store::ledger::{Ledger, Report};
 use crate::store::seen::Seen;
 use crate::store::terms::Nodes;
@@ -163,6 +163,14 @@ impl SharedQuota {
             firm_now = firm.min(left);
             soft = soft.min(left - firm_now);
         }
+        // By the calendar a draw names its day, which is that of the store.
+        let lacks_date = this.rule.window.calendar.is_some() && !ledger.has_seen();
+        if lacks_date {
+            if has_draw_out {
+                return Prepared::Nothing;
+            }
+            (firm_now, soft) = (0, 0);
+        }
         // A late answer that still comes may bring permits that cover those to be reported, so no
         // report is sent before.
         let can_report = !ledger.is_reporting() && !ledger.is_late();
@@ -171,14 +179,20 @@ impl SharedQuota {
         // Permits from before the first answer can be reported only once the store's bucket numbers
         // are known. So an empty draw is sent to learn them, and waiting calls are answered by the
         // next draw.
-        let must_learn_time =
-            firm_now == 0 && ledger.has_unreported_past() && !has_draw_out && !ledger.is_late();
+        let must_learn_time = firm_now == 0
+            && (lacks_date || ledger.has_unreported_past())
+            && !has_draw_out
+            && !ledger.is_late();
         if firm_now == 0 && soft == 0 && !has_news && !must_learn_time {
             if firm > 0 {
                 this.refuse_all(ledger, here.next);
                 ledger.tidy(now);
             }
             return Prepared::Nothing;
+        }
+        if lacks_date {
+            // The calls pay for their own draw.
+            ledger.note_call();
         }
         let most = if must_learn_time { 0 } else { usize::MAX };
         let need = DrawNeed {
@@ -191,7 +205,13 @@ impl SharedQuota {
     }
 
     /// Builds the draw of what is `sent`, with all permits to report and to give back.
-    fn send(&self, ledger: &mut Ledger, by: &Conditions, sent: OnTheWay) -> Prepared {
+    fn send(&self, ledger: &mut Ledger, by: &Conditions, mut sent: OnTheWay) -> Prepared {
+        let (window, here) = (&self.rule.window, ledger.here(by.now));
+        sent.asked_in = here.number;
+        let in_store = |booking: Booking| {
+            let bucket = window.place(booking.bucket, here.number)?;
+            Some(Booking { bucket, ..booking })
+        };
         let add = if ledger.is_reporting() {
             Vec::new()
         } else {
@@ -200,14 +220,14 @@ impl SharedQuota {
         ledger.note_sent(by.now, sent.is_reporting());
         ledger.note_draw();
         let known = ledger.known_epoch(by.now);
-        let back = ledger.take_back();
+        let back = ledger.take_back().and_then(in_store);
         if let Some(back) = &back {
             self.rule.figures.counts().repaid.add(back.permits.into());
         }
         let draw = Draw {
-            key: self.store_key(),
-            bucket: self.rule.window.bucket,
-            buckets: self.rule.window.buckets,
+            key: self.store_key_in(here.number),
+            bucket: window.in_store().bucket,
+            buckets: window.buckets,
             limit: ledger.terms.limit_of(by.nodes),
             firm: sent.firm,
             soft: sent.soft,
@@ -215,7 +235,8 @@ impl SharedQuota {
             next: sent.ahead_of.is_some(),
             back,
             known,
-            add,
+            add: add.into_iter().filter_map(in_store).collect(),
+            kept: window.kept(here.next - by.now),
             wait: self.rule.hub.settings.store_wait,
         };
         Prepared::Sends(draw, sent)
@@ -291,6 +312,10 @@ impl SharedQuota {
         let this = sent.quota.clone();
         let mut books = this.books.lock();
         let ledger = books.open(&this.rule);
+        let is_of_another = this.rule.window.calendar.is_some() && sent.asked_in != grant.bucket;
+        if is_of_another {
+            return this.drop_grant(ledger, sent, grant);
+        }
         this.take_grant(ledger, &mut sent, grant)
     }
 
@@ -300,8 +325,7 @@ impl SharedQuota {
         // next draw.
         let returns = ledger.returns_ahead(grant.bucket);
         let now = grant.received;
-        let length = self.rule.window.bucket;
-        let seen = Seen::new(grant.bucket, grant.rest, grant.sent, now, length);
+        let seen = Seen::new(grant.bucket, grant.rest, grant.sent, now);
         ledger.see_time(seen);
         let of = grant.bucket.saturating_add(sent.ahead_of.is_some().into());
         ledger.book_drawn(of, grant.permits);

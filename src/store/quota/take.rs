@@ -42,6 +42,11 @@ impl SharedQuota {
         self.rule.hub.key(self.digest)
     }
 
+    /// The same of the counter for the bucket `number`, where each bucket has one.
+    pub(in crate::store) fn store_key_in(&self, number: u64) -> StoreKey {
+        self.rule.hub.key_in(self.digest, *self.rule.window, number)
+    }
+
     /// Returns whether both quotas are counted under the same name in the store. They can be
     /// different objects: a key that finds no place in its table gets a new quota each time it is
     /// looked up.

@@ -265,6 +265,11 @@ impl Refiller {
                     epoch,
                     wait,
                 }) => {
+                    let window = quota.window();
+                    let (bucket, rest) = window.read(bucket, rest);
+                    // By the calendar there is room when all of it begins anew.
+                    let is_full = window.calendar.is_some() && !wait.is_zero();
+                    let wait = if is_full { rest } else { wait };
                     let grant = Grant {
                         permits,
                         free,
@@ -278,8 +283,8 @@ impl Refiller {
                     SharedQuota::granted(sent, &grant)
                 }
                 Ok(Drawn::Lost { rest, bucket, .. }) => {
-                    let length = quota.window().bucket;
-                    let seen = Seen::new(bucket, rest, trip.request.sent, now, length);
+                    let (bucket, rest) = quota.window().read(bucket, rest);
+                    let seen = Seen::new(bucket, rest, trip.request.sent, now);
                     SharedQuota::lost(sent, seen)
                 }
                 Err(error) => {

@@ -108,10 +108,7 @@ impl Process {
             by_cost: false,
             wait_us: STORE_WAIT.as_micros() as u32,
         };
-        let window = Window {
-            bucket: setup.bucket,
-            buckets: setup.buckets,
-        };
+        let window = Window::new(setup.bucket, setup.buckets);
         let figures = Arc::new(RuleFigures::new(&Arc::new(RuleCounts::default())));
         let quota = SharedQuota::new([0, 1], terms, &QuotaRule::new(window, figures, &hub));
         Self {
