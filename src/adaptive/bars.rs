@@ -1,11 +1,11 @@
 //! Tests on the simulated service of what classes guarantee: a spike of the least important calls,
-//! or another trouble, costs the important calls nothing; and no call is refused while there is no
-//! trouble.
+//! or another disturbance, costs the important calls nothing. Without a disturbance, no call is
+//! refused.
 //!
 //! *Calm* is a load of 0.8 of the capacity: 0.04 critical, 0.36 normal (`SheddablePlus`), 0.40
-//! sheddable calls. It lasts for 10 s. Then there is trouble for 15 s, and 15 s of calm again.
-//! Figures cover the time from 2 s after the start of the trouble until its end, unless they say
-//! that they cover the whole trouble.
+//! sheddable calls. It lasts for 10 s. Then the trouble (a spike, a slowdown, or a loss of slots)
+//! lasts for 15 s, and another 15 s of calm follow. Figures whose doc does not say otherwise cover
+//! the time from 2 s after the start of the trouble until its end.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) const END: Duration = ms(25_000);
 /// When the run ends.
 const OVER: Duration = ms(40_000);
 
-/// Returns the loads by class, from those of critical, normal and sheddable calls.
+/// Returns the load of each class, as a multiple of the capacity.
 pub(super) const fn loads(critical: f64, normal: f64, sheddable: f64) -> [f64; 4] {
     [0.0, critical, normal, sheddable]
 }
@@ -47,27 +47,28 @@ pub(super) struct Scene {
 /// The results of a run of a scene.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SceneFigures {
-    /// The fraction of the calls that were served in time, during the whole trouble.
+    /// The fraction of the critical calls that were served in time, during the whole trouble.
     pub(super) critical: f64,
     pub(super) normal: f64,
-    /// The fraction of the calls that were served in time, from 2 s after the start of the trouble.
+    /// The fraction of the critical calls that were served in time, from 2 s after the start of the
+    /// trouble.
     pub(super) critical_later: f64,
     pub(super) normal_later: f64,
     sheddable_later: f64,
     /// The work of the calls that ended in time, as a fraction of what the slots can do.
     pub(super) goodput: f64,
     pub(super) p99: Duration,
-    /// How long it took until calls were served well again, as in
+    /// The time until calls were served well again, as defined by
     /// [`Trace::settled`](super::trace::Trace::settled); `None` if they were not.
     pub(super) settled: Option<Duration>,
-    /// How long after the end of the trouble the last call was refused.
+    /// The time from the end of the trouble to the last refusal.
     pub(super) last: Duration,
     shed_count: usize,
 }
 
 impl Scene {
-    /// Creates a scene with this many slots and this work: calm, then the `trouble`, then calm
-    /// again.
+    /// Creates a scene of calm, then the `trouble`, then calm again. The service has `slots` slots,
+    /// and calls take `mean` on average.
     pub(super) fn new(slots: u32, mean: Duration, work: Work, trouble: Trouble) -> Self {
         let model = Model {
             slots,
@@ -155,7 +156,7 @@ pub(super) fn limiter(start: u32, burst: Duration) -> Limiter {
     Limiter::new(settings, Tick::ZERO)
 }
 
-/// A spike of 12 times as many sheddable calls.
+/// A spike: twelve times as many sheddable calls as usual.
 const SPIKE: Trouble = Trouble::Loads(loads(0.04, 0.36, 4.8));
 
 /// The worst results that a run of a scene may have. Fractions are in percent.
@@ -169,7 +170,7 @@ pub(super) struct Bar {
     pub(super) last: Duration,
 }
 
-/// A bar that every run meets.
+/// The value of a bar that every run meets, for figures that a scene does not check.
 const ANY: Duration = Duration::MAX;
 
 const fn bar(parts: [f64; 3], p99: u64, settled: Duration, last: Duration) -> Bar {
@@ -211,7 +212,8 @@ pub(super) fn scenes() -> Vec<(&'static str, Scene, Bar)> {
             spike(100, 20, Exponential),
             bar([all, all, 96.0], 120, ms(500), ms(1_500)),
         ),
-        // The limit starts at 20, and 500 are needed. With one seed of twenty it settles late.
+        // The limit starts at 20, and must grow to 500. With one seed of twenty, the service
+        // settles late.
         (
             "spike, 50 000/s",
             spike(500, 10, Exponential),
@@ -356,7 +358,8 @@ fn a_large_service_that_gets_slower_refuses_a_quarter_at_most() {
     }
 }
 
-/// Creates a service at a steady load, for runs with so many calls that only the refusals are kept.
+/// Creates a service at a steady load. Its runs have millions of calls, so the trace keeps only the
+/// refusals.
 fn steady(slots: u32, mean: Duration, work: Work, loads: [f64; 4], seed: u64) -> Model {
     Model {
         slots,
@@ -417,7 +420,7 @@ fn calls_of_one_class_are_served_as_well() {
         scene(100, 20, Exponential, one(5.2), 97.0),
         scene(20, 50, Exponential, one(1.2), 91.0),
         scene(20, 50, Exponential, Trouble::Slots(10), 89.0),
-        // The lowest bar, as the limit must be learned anew.
+        // This scene has the lowest bar, as the limiter must learn a new response time.
         scene(20, 50, Exponential, Trouble::Slowdown(5.0), 85.0),
     ];
     for (number, (scene, least)) in scenes.into_iter().enumerate() {

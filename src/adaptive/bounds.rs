@@ -1,32 +1,33 @@
 //! The bound of each class on the calls in flight: pure functions of what was learned.
 //!
 //! The limit keeps the service fast. The bound of each class, above or below the limit, decides
-//! which calls are refused if there are too many. From the most important class down, the classes
-//! are
+//! which calls are refused under overload. From the most important class down, the classes are
 //!
 //! * *open*: they may exceed the limit by a burst, which is larger for more important classes;
 //! * *marginal*, at most one class: its bound is the limit and some room;
 //! * *excess*: they get only idle workers, so that they never queue in front of other classes.
 //!
-//! As long as there is no overload, all classes are open. At nine tenths of its capacity, a service
-//! has queues of 150 calls now and then, so a short queue is no sign of overload. Only a call that
-//! finds the burst full is refused, and shuts the least important class. The room of that class
-//! doubles as long as no queue stands, and the class opens again when its room is as large as a
-//! burst.
+//! Without overload, all classes are open. A service at nine tenths of its capacity occasionally
+//! has queues of 150 calls, so a short queue is no sign of overload. Only a call that finds the
+//! burst full is refused, and shuts the least important class. While no queue stands, the room of
+//! that class doubles with each window. The class opens again when its room is as large as a burst.
 
 use super::estimate::{LimiterSettings, TOLERANCE, small_queue};
 
 /// The number of classes.
 pub(crate) const CLASSES: usize = 4;
-/// The most calls by which a burst exceeds the limit, while calls of several classes come.
+/// The maximum number of calls by which a burst exceeds the limit, while calls of several classes
+/// arrive. It covers the queues of 150 calls that occur without overload.
 const BURST: f64 = 160.0;
-/// As [`BURST`], while calls of one class come. It is shorter, as there is no less important
-/// class to refuse instead, and a long queue only costs time.
+/// The same maximum while calls of only one class arrive. It is smaller than [`BURST`], as no less
+/// important class can be refused instead, so a long queue only costs time.
 const BURST_OF_ONE: f64 = 32.0;
-/// The least calls by which a burst exceeds the limit.
+/// The minimum number of calls by which a burst exceeds the limit. It lets a slow service, which
+/// ends few calls per second, have a burst as well.
 const SHORTEST_BURST: f64 = 8.0;
 
-/// Which classes are shut, in one word that refusals and the closer of a window change.
+/// The classes that are shut, and the room of the marginal one. Stored in one word that refusals
+/// and the closer of a window change.
 ///
 /// ```text
 /// [ generation:32 | clean:8 | shut:8 | room:16 ]
@@ -52,13 +53,13 @@ pub(super) struct Frame {
     pub(super) limit: f64,
     /// The calls that end per second.
     pub(super) rate: f64,
-    /// The calls in flight at the end of a window in which they became fewer, or 0. While the
-    /// service drains, open classes may have as many, so that a lower limit does not refuse their
-    /// calls.
+    /// The calls in flight at the end of a window in which their number fell or the limit was cut;
+    /// otherwise 0. While the service drains, open classes may have this many calls in flight, so
+    /// that a lower limit does not refuse their calls.
     pub(super) drain: u32,
     /// Whether the response time without a queue is known.
     pub(super) is_known: bool,
-    /// The classes of which calls came lately, as a bit for each.
+    /// The classes of which calls arrived recently, one bit each.
     pub(super) seen: u32,
 }
 
@@ -124,8 +125,8 @@ impl Strictness {
         .next()
     }
 
-    /// Shuts one more class, and also the classes above it without calls, up to the first one that
-    /// is `seen`.
+    /// Shuts one more class. If no calls of it arrive, also shuts the classes above it, up to the
+    /// first class in `seen`.
     pub(super) fn shut_more(self, seen: u32) -> Self {
         let mut shut = self.shut;
         loop {
@@ -144,8 +145,8 @@ impl Strictness {
         .with_room(0.0)
     }
 
-    /// Opens one class, and also the classes without calls down to the next one that is `seen`. At
-    /// least `least` classes stay shut.
+    /// Opens one class. If no calls of the next marginal class arrive, also opens that class and
+    /// those below it, down to the first class in `seen`. At least `least` classes stay shut.
     fn open_one(self, seen: u32, least: u8) -> Self {
         let mut shut = self.shut - 1;
         while shut > least && seen & 1 << (CLASSES - usize::from(shut)) == 0 {
@@ -159,7 +160,7 @@ impl Strictness {
         .with_room(0.0)
     }
 
-    /// Returns the strictness after a window.
+    /// Returns the strictness after a window of bounds with the observations `shown`.
     pub(super) fn after(self, shown: Shown, frame: &Frame, settings: &LimiterSettings) -> Self {
         let mut next = self.next();
         if self.shut == 0 {
@@ -220,8 +221,9 @@ impl Frame {
     }
 
     /// Returns by how many calls the bounds of the first and the last cohort of the marginal class
-    /// differ. The calls in flight vary by about as much, so the calls of a cohort mostly pass or
-    /// are refused together. With a larger spread, workers would be idle while calls are refused.
+    /// differ. The number of calls in flight varies by about this amount, so the calls of a cohort
+    /// mostly pass or are refused together. With a larger spread, workers would be idle while calls
+    /// are refused.
     pub(super) fn spread(&self) -> u32 {
         self.limit.max(0.0).sqrt() as u32
     }

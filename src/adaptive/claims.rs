@@ -1,5 +1,5 @@
-//! Tests of the adaptive limit on the simulated service: 20 slots, 50 ms of work, three times as
-//! many calls as it can serve.
+//! Tests of the adaptive limit on a simulated service with 20 slots and 50 ms of work per call, at
+//! three times its capacity.
 
 use std::time::Duration;
 
@@ -56,15 +56,15 @@ fn limiter(floor: u32, start: u32) -> Limiter {
 }
 
 /// Asserts that the limit is within `limits` for at least 95 % of the time between `from` and `to`.
-/// The rest is for probes.
+/// Probes may lower it for the rest of the time.
 #[track_caller]
 fn assert_stays(trace: &Trace, limits: (u32, u32), from: Duration, to: Duration, what: &str) {
     let share = trace.share_within(limits, from, to);
     assert!(share >= 0.95, "{what}: {share} within {limits:?}");
 }
 
-/// Returns the range of good limits for a service with this many slots: no worker is idle, and
-/// calls take at most 1.65 × as long as without a queue.
+/// Returns the range of good limits for a service with this many slots. Within it, hardly a worker
+/// is idle, and calls take at most 1.65 × as long as without a queue.
 const fn around(slots: u32) -> (u32, u32) {
     (slots * 9 / 10, slots * 33 / 20)
 }

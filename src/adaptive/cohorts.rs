@@ -1,5 +1,5 @@
-//! Tests of cohorts on the simulated service: the calls of one cohort mostly pass together, and no
-//! other calls are served worse.
+//! Tests of cohorts on the simulated service: the calls of one cohort mostly pass together, and the
+//! more important classes are served as well as without cohorts.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -14,17 +14,18 @@ use crate::stat::{Ends, Outcome};
 
 const COHORTS: usize = 128;
 
-/// A limiter that is run with calls in random cohorts.
+/// A limiter that assigns each call to a random cohort, and counts the sheddable calls of each
+/// cohort.
 pub(super) struct WithCohorts {
     limiter: Limiter,
     /// The state of the random numbers.
     state: Cell<u64>,
     now: Cell<Tick>,
-    /// From when on sheddable calls are counted.
+    /// The start of the time in which sheddable calls are counted.
     from: Tick,
-    /// Until when sheddable calls are counted.
+    /// The end of the time in which sheddable calls are counted.
     to: Tick,
-    /// The sheddable calls of each cohort, and how many of them were admitted.
+    /// For each cohort, the number of sheddable calls, and of the admitted ones.
     counts: RefCell<[(u32, u32); COHORTS]>,
 }
 
@@ -49,8 +50,8 @@ impl WithCohorts {
         Cohort::new((next >> 57) as u8).expect("seven bits")
     }
 
-    /// Returns the fraction of tasks that succeed, if a task is three sheddable calls of one
-    /// cohort, and if it is three sheddable calls of different cohorts.
+    /// Returns two estimates of the fraction of tasks that succeed. A task is three sheddable
+    /// calls: of one cohort for the first estimate, of different cohorts for the second.
     pub(super) fn tasks(&self) -> (f64, f64) {
         let counts = self.counts.borrow();
         let (mut together, mut all, mut admitted) = (0.0, 0.0, 0.0);
@@ -103,9 +104,9 @@ fn run(scene: &Scene, seed: u64) -> (SceneFigures, WithCohorts) {
     (scene.run_by(&policy, seed), policy)
 }
 
-/// The bars are those without cohorts, with two exceptions. The 99th percentile may be 5 % longer.
-/// And the time to settle is not checked, as one seed of twenty does not settle when half of the
-/// slots are gone.
+/// The bars are those of the runs without cohorts, with two exceptions. The 99th percentile may be
+/// 5 % longer. The time to settle is not checked, as one seed of twenty does not settle when half
+/// of the slots are gone.
 #[test]
 fn trouble_costs_the_important_calls_nothing_with_cohorts_either() {
     for (name, scene, bar) in scenes() {
@@ -124,8 +125,8 @@ fn trouble_costs_the_important_calls_nothing_with_cohorts_either() {
     }
 }
 
-/// A third of the sheddable calls pass. If each is judged on its own, all three calls of a task
-/// pass in three of a hundred tasks.
+/// A third of the sheddable calls pass. Without cohorts, each call is judged independently, so all
+/// three calls of a task pass in three of a hundred tasks.
 #[test]
 fn more_tasks_of_several_calls_succeed_where_each_task_is_in_a_cohort() {
     let spike = Trouble::Loads(loads(0.04, 0.36, 1.8));

@@ -1,9 +1,9 @@
 //! Estimates the limit from the samples of a window: the number of calls that a service works on at
 //! once, with a small queue.
 //!
-//! The only inputs are the response times of ended calls, and how many calls were in flight
-//! meanwhile. The *long* response time is that of a call without a queue. Three observations lead
-//! to the limit:
+//! The only inputs are the response times of ended calls, and the number of calls in flight at
+//! their ends. The *long* response time is the long-term mean of calls that met no queue. Three
+//! observations lead to the limit:
 //!
 //! * Little's law: the sum of all response times of a window, divided by its length, is the average
 //!   number of calls in the service (`at_once`).
@@ -65,17 +65,17 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const SHORTEST_COLD: Duration = Duration::from_millis(20);
 /// The longest window with [`SAMPLES`] samples.
 const LONGEST: Duration = Duration::from_secs(1);
-/// The samples that a window needs.
+/// The minimum number of samples with which a window closes.
 const SAMPLES: u32 = 100;
-/// The samples that a window needs once it is [`LONGEST`].
+/// The minimum number of samples once a window has lasted for [`LONGEST`].
 const FEW_SAMPLES: u32 = 10;
-/// The longest first window.
+/// The maximum length of the first window.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// If the response time falls below this fraction while the limit falls to three quarters, it falls
-/// with the limit, so a queue stood.
+/// A probe lowers the limit to three quarters. If the response time then falls below this fraction
+/// of its previous value, it falls with the limit, so a queue stood.
 const WITH_LIMIT: f64 = 0.78;
-/// The samples with which a probe closes if its calls are slow.
+/// The number of samples with which a probe closes once it has measured for [`LONGEST`].
 const PROBE_SAMPLES: u32 = 40;
 /// With fewer samples, a probe has no result.
 const PROBE_LEAST: u32 = 20;
@@ -84,19 +84,20 @@ const PROBE_EVERY: Duration = Duration::from_secs(10);
 /// The time between two regular probes, as a multiple of the duration of the last one, if that
 /// is longer.
 const PROBE_BREAK: u32 = 20;
-/// As [`PROBE_EVERY`], for a probe because calls have become slower.
+/// The minimum time between a probe and one that starts early because calls have become slower.
 const DOUBT_AFTER: Duration = Duration::from_secs(2);
-/// As [`PROBE_BREAK`], for a probe because calls have become slower.
+/// The same minimum as a multiple of the duration of the last probe, if that is longer.
 const DOUBT_BREAK: u32 = 5;
-/// The time until a probe is tried again that more calls than its level have disturbed.
+/// The time until a disturbed probe is repeated. A probe is disturbed if clearly more calls than
+/// its level were in flight.
 const DISTURBED: Duration = Duration::from_millis(500);
-/// After this many inflated windows in a row without a refusal, the slower calls are taken for the
-/// long response time.
+/// After this many inflated windows in a row without a refusal, the long response time grows
+/// towards that of these calls.
 const STEADILY: u32 = 8;
-/// From this many disturbed probes in a row on, the long response time grows.
+/// The number of disturbed probes in a row after which the long response time grows.
 const MOST_DISTURBED: u32 = 2;
 
-/// The settings of an adaptive rule, which has checked them.
+/// The settings of an adaptive rule, already validated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LimiterSettings {
     /// The least limit; at least 1.
@@ -105,7 +106,7 @@ pub(crate) struct LimiterSettings {
     pub(crate) ceiling: u32,
     /// The first limit; between floor and ceiling.
     pub(crate) start: u32,
-    /// The size of a burst, as a time: the calls that end in it may exceed the limit.
+    /// The size of a burst, as a time: as many calls as end in this time may exceed the limit.
     pub(crate) burst: Duration,
 }
 
@@ -114,18 +115,18 @@ pub(crate) struct LimiterSettings {
 pub(super) enum Phase {
     /// The window adjusts the limit.
     Steady,
-    /// A probe waits until at most as many calls as its level are in flight.
+    /// A probe waits until the calls in flight have fallen to its level.
     Settling,
     /// A probe measures response times.
     Measuring,
 }
 
-/// The other observations when a window closes.
+/// The observations of a window in addition to its samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meanwhile {
-    /// The calls in flight.
+    /// The calls in flight when the window closed.
     pub(super) in_flight: u32,
-    /// Whether a class is shut.
+    /// Whether a class was shut when the window closed.
     pub(super) is_shut: bool,
     /// Whether a call was refused in the window.
     pub(super) was_refused: bool,
@@ -157,20 +158,20 @@ pub(super) struct LimitEstimate {
     mark: f64,
     /// The long response time after the last probe.
     pub(super) probed: f64,
-    /// The factor by which the limit grows per window until calls become slower; 0 if it does not
-    /// grow.
+    /// The factor by which the limit grows per window after a probe, until calls become slower; 0
+    /// if it does not grow.
     cold: f64,
-    /// Whether the probe is the one right after the first window.
+    /// Whether the current probe directly follows the first window.
     is_first: bool,
     /// The number of disturbed probes in a row.
     disturbed: u32,
-    /// Whether calls have become faster in this probe.
+    /// Whether the current probe has lowered its level again because calls became faster.
     has_fallen: bool,
-    /// Whether calls were refused at the ceiling in the last window, although calls were not slower
-    /// than without a queue.
+    /// Whether calls were refused in the last window only because of the ceiling: response times
+    /// showed no queue.
     pub(super) is_at_ceiling: bool,
-    /// The number of windows in a row in which more calls than the limit were wanted, and calls
-    /// were not slower.
+    /// The number of windows in a row with more demand than the limit (refusals, or a limit that
+    /// was always reached), in which calls were not slower.
     wanting: u32,
     /// The number of inflated windows in a row.
     inflated: u32,
@@ -227,7 +228,8 @@ impl LimitEstimate {
         }
     }
 
-    /// Takes over the learned values of `old`, within other bounds. A probe of `old` is abandoned.
+    /// Creates an estimate with the learned values of `old`, clamped to the bounds of `settings`. A
+    /// probe of `old` is abandoned.
     pub(super) fn of(old: &Self, settings: &LimiterSettings, now: Tick) -> Self {
         let limit = settings.clamp(old.limit);
         Self {
@@ -252,7 +254,7 @@ impl LimitEstimate {
         self.phase != Phase::Steady
     }
 
-    /// Returns the longest response time that counts in full.
+    /// Returns the response time to which longer ones are cut.
     pub(super) fn longest(&self) -> Duration {
         if self.long > 0.0 && !self.is_probing() {
             Duration::from_nanos((self.long * OUTLIER) as u64)
@@ -274,7 +276,7 @@ impl LimitEstimate {
         self.limit < before
     }
 
-    /// Learns from a window that closed at `now`. Returns the terms of the next one.
+    /// Learns from a window that closed at `now`. Returns the terms of the next window.
     pub(super) fn close(
         &mut self,
         settings: &LimiterSettings,
@@ -283,15 +285,15 @@ impl LimitEstimate {
         sample: &Samples,
     ) -> WindowTerms {
         if has_stepped_back(sample.opened.as_nanos(), now.as_nanos()) {
-            // What was measured across the step is invalid.
+            // Measurements across the step are invalid.
             self.rest(now);
             return self.terms(now);
         }
-        // The closer may have read the clock before the window opened.
+        // The closer can have read the clock before another thread opened the window.
         let now = now.max(sample.opened);
         if self.is_probing() {
-            // The time after the probe was abandoned, until a call came to close it, does not count
-            // as its duration.
+            // A probe ends at `given_up`, even if no call came to close its window. The time since
+            // then does not count as its duration.
             self.began = self.began + (now - self.given_up(sample.opened));
         }
         match self.phase {
@@ -367,7 +369,7 @@ impl LimitEstimate {
         }
     }
 
-    /// Adjusts the limit after a window that is not of a probe, and begins a probe if one is due.
+    /// Adjusts the limit after a window outside of probes, and begins a probe if it is due.
     fn adjust(
         &mut self,
         settings: &LimiterSettings,
@@ -390,8 +392,8 @@ impl LimitEstimate {
         let (peak, least) = (f64::from(sample.peak), f64::from(sample.least));
         let is_level = peak <= 2.0 * at_once + 4.0;
         if at_once < 0.6 * self.limit && is_level {
-            // So few calls show the long response time as well as a probe does, but nothing about
-            // the limit.
+            // With so few calls, no queue stands: they show the long response time like a probe,
+            // but nothing about the limit.
             self.feed(short, sample.count);
             if !observed.is_shut {
                 self.next = now + PROBE_EVERY;
@@ -512,15 +514,16 @@ impl LimitEstimate {
             self.phase = Phase::Measuring;
             return;
         }
-        // Calls of open classes keep the service full, or calls that do not end, such as streams.
+        // The calls in flight did not fall to the level. Calls of open classes keep the service
+        // full, or calls that do not end, such as streams.
         if let Some(short) = sample.mean_ns() {
             self.creep(short);
         }
         self.rest(now);
     }
 
-    /// Raises the long response time towards `short` without a successful probe, so that a value
-    /// that is too low does not stay.
+    /// Moves the long response time to `short`, growing by at most a quarter, without a successful
+    /// probe. Otherwise, a value that is too low would stay.
     fn creep(&mut self, short: f64) {
         self.long = short.min(INFLATED * self.long);
     }
@@ -531,7 +534,7 @@ impl LimitEstimate {
             return self.rest(now);
         };
         if f64::from(sample.peak) > 1.5 * f64::from(self.level) + 2.0 {
-            // Calls of open classes came in between.
+            // Calls of open classes arrived during the probe.
             self.disturbed += 1;
             if self.disturbed >= MOST_DISTURBED {
                 self.creep(short);
@@ -555,7 +558,8 @@ impl LimitEstimate {
             let most = working + small_queue(working);
             self.limit = settings.clamp(self.limit.min(most));
         } else {
-            // Fewer calls were not faster, so more calls may not be slower.
+            // Fewer concurrent calls were not faster, so more concurrent calls are perhaps not
+            // slower.
             self.cold = if self.is_first { 2.0 } else { 1.4 };
         }
         self.rest(now);

@@ -8,13 +8,14 @@ use super::window::{WindowTerms, has_stepped_back};
 use crate::clock::Tick;
 use crate::stat::Ends;
 
-/// The ended calls that a window of bounds needs to close.
+/// The minimum number of ended calls with which a window of bounds closes.
 const ENDED: u64 = 20;
-/// The ended calls that a window of bounds needs once it is [`LONGEST`].
+/// The minimum number of ended calls once the window has lasted for [`LONGEST`].
 const FEW_ENDED: u64 = 5;
-/// The length from which on a window of bounds closes with few calls.
+/// The length from which a window of bounds closes with [`FEW_ENDED`] calls.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A class without calls still counts as seen for this many windows.
+/// A class without calls still counts as seen for this many windows, so that a short gap between
+/// its calls does not change the bounds.
 const REMEMBERED: u8 = 10;
 
 /// See the [module](self). Only the closer of a window changes it, under a lock.
@@ -24,7 +25,7 @@ pub(super) struct Learned {
     pub(super) terms: WindowTerms,
     /// When the window of bounds opened.
     pub(super) opened: Tick,
-    /// How many calls had ended by then; `None` if that is unknown.
+    /// The number of calls that had ended when the window opened; `None` if unknown.
     all: Option<Ends>,
     /// The average number of calls that end per second.
     rate: f64,
@@ -32,7 +33,7 @@ pub(super) struct Learned {
     in_flight: u32,
     /// See [`Frame::drain`].
     pub(super) drain: u32,
-    /// How many windows ago the last call of each class came.
+    /// For each class, the number of windows since its last call.
     unseen: [u8; CLASSES],
 }
 
@@ -59,7 +60,8 @@ impl Learned {
         }
     }
 
-    /// Takes over the state of `old`, within other bounds. All classes are open.
+    /// Creates the state that continues that of `old` with changed `settings`. No drain is in
+    /// progress.
     pub(super) fn of(old: &Self, settings: &LimiterSettings, now: Tick) -> Self {
         Self {
             rate: old.rate,
@@ -74,9 +76,9 @@ impl Learned {
         self.opened + self.estimate.length().max(Duration::from_millis(100))
     }
 
-    /// Closes the window of bounds if it is due at `now`, and begins the next one. Returns the
-    /// calls that have ended in it; `None` if it stays open, or if their number is unknown, as
-    /// after a step back of the clock.
+    /// Closes the window of bounds if it is due at `now`, and begins the next window. Returns the
+    /// calls that have ended in the closed window. Returns `None` if the window stays open, or if
+    /// the number of calls is unknown, for example after a step back of the clock.
     pub(super) fn ended(&mut self, now: Tick, all: &dyn Fn() -> Ends) -> Option<EndedCalls> {
         let has_stepped_back = has_stepped_back(self.opened.as_nanos(), now.as_nanos());
         if now < self.turn() && !has_stepped_back {
@@ -93,15 +95,15 @@ impl Learned {
         calls.map(|calls| EndedCalls { calls, length })
     }
 
-    /// Returns whether a worker was free, so that no queue stands, when the fewest calls in flight
-    /// were `lowest`.
+    /// Returns whether a worker was free, so no queue stands, if the fewest calls in flight were
+    /// `lowest`.
     pub(super) fn is_emptied(&self, lowest: u32) -> bool {
         let limit = self.estimate.in_force();
         f64::from(lowest) < limit - small_queue(limit)
     }
 
-    /// Learns from a window of bounds of this `length`, at whose end `in_flight` calls are in
-    /// flight.
+    /// Updates the rate, the limit and the drain after a window of bounds of this `length`, which
+    /// ended with `in_flight` calls in flight.
     pub(super) fn close_bounds(
         &mut self,
         settings: &LimiterSettings,

@@ -6,10 +6,11 @@
 //!
 //! Two windows are open at any time: one of samples, from which the [estimate](super::estimate)
 //! learns, and one of bounds, after which the [strictness](super::bounds) changes. A call that ends
-//! and finds one of them due tries to lock what was learned, and continues without it if another
-//! thread holds the lock. So there is at most one closer, and no call waits for it. If its thread
-//! is suspended, the windows only grow longer. It decides by the terms under the lock, so a call
-//! that was suspended on its way there closes only a window that is due at that time.
+//! and finds a window due tries to lock the learned state. If another thread holds the lock, the
+//! call continues without it. So there is at most one closer, and no call waits for it. If its
+//! thread is suspended, the windows only grow longer. The closer decides by the terms under the
+//! lock. So a call that was suspended before it took the lock closes only a window that is due by
+//! then.
 
 use std::time::Duration;
 
@@ -41,16 +42,17 @@ pub(crate) struct Limiter {
     limit: AtomicU64,
     /// The long response time in ns; the bits of a float.
     long: AtomicU64,
-    /// The longest response time that counts in full, in ns.
+    /// The response time in ns to which longer ones are cut, so that outliers do not dominate a
+    /// mean.
     longest: AtomicU64,
     pub(super) learned: Lock<Learned>,
     /// The weights of the admitted calls of each class.
     admitted: [AtomicU64; CLASSES],
     /// The weights of the refused calls of each class.
     refused: [AtomicU64; CLASSES],
-    /// 1 once calls were refused at the ceiling that could have been served.
+    /// 1 once calls were refused although the service was not slow, only because of the ceiling.
     at_ceiling: AtomicU32,
-    /// The number of the next retry time.
+    /// The counter that selects the next retry time.
     turns: AtomicU32,
 }
 
@@ -85,9 +87,9 @@ impl Limiter {
         limiter
     }
 
-    /// Returns the bound for a call of this importance, which is admitted while fewer calls are in
-    /// flight. It is never above the ceiling. Costs two relaxed loads, one more for a call with a
-    /// cohort, and an atomic addition for the first call of a class in a window.
+    /// Returns the bound for a call of this importance: the call is admitted while fewer calls are
+    /// in flight. The bound is never above the ceiling. Costs two relaxed loads, one more for a
+    /// call with a cohort, and an atomic operation for the first call of a class in a window.
     #[inline]
     pub(crate) fn bound(&self, importance: Importance) -> u32 {
         self.shed.bound(importance, &self.settings)
@@ -98,14 +100,14 @@ impl Limiter {
         self.shed.bounds()
     }
 
-    /// Returns how many classes are shut, from the least important one up.
+    /// Returns the number of classes that are shut, counted from the least important one up.
     pub(crate) fn shut(&self) -> u8 {
         self.shed.strictness().shut
     }
 
-    /// Notes that a call of this importance is refused. For a call of an excess class, returns
-    /// after what time it should come again. Such calls should not all come back together, but
-    /// those of one cohort should.
+    /// Notes that a call of this importance is refused. For a call of an excess class, returns the
+    /// time after which the client should retry. The times differ so that not all calls come back
+    /// together; calls of one cohort get the same time.
     pub(crate) fn refused(
         &self,
         importance: Importance,
@@ -142,8 +144,8 @@ impl Limiter {
         })
     }
 
-    /// Returns whether calls were ever refused at the ceiling although calls were not slower than
-    /// without a queue.
+    /// Returns whether calls were ever refused at the ceiling although response times showed no
+    /// queue.
     pub(crate) fn was_at_ceiling(&self) -> bool {
         self.at_ceiling.load(Ordering::Relaxed) != 0
     }
@@ -156,7 +158,7 @@ impl Limiter {
     /// Learns from a call that has ended. `in_flight` returns the calls in flight including this
     /// one, whose slot is released afterwards. (They are counted at the end of a call and not at
     /// its start, as the engine has the number there at no cost, and the maximum of a window is the
-    /// same.) `all` returns how many calls have ever ended, with or without this one.
+    /// same.) `all` returns the total number of calls that have ended, with or without this one.
     ///
     /// A success always counts. A failed or cancelled call counts only if it took longer than the
     /// long response time: a response would have taken at least as long. A quick failure shows
@@ -251,7 +253,7 @@ impl Limiter {
         true
     }
 
-    /// Publishes what was learned to all calls.
+    /// Publishes the learned values for calls and readers.
     fn show(&self, learned: &Learned) {
         let estimate = &learned.estimate;
         self.limit
@@ -273,9 +275,11 @@ impl Limiter {
         self.shed.publish(&self.settings);
     }
 
-    /// Returns the limiter that replaces `old`: `old` itself, if both have the same settings. Then
-    /// it also learns from the calls in flight, which report to the limiter that admitted them, and
-    /// keeps its samples and a probe that is under way.
+    /// Returns the limiter that replaces `old`. If both have the same settings, it is `old` itself.
+    /// It then keeps its samples and a running probe, and also learns from the calls in flight,
+    /// which report to the limiter that admitted them.
+    ///
+    /// Otherwise, it is this limiter, with the learned values of `old`.
     ///
     /// Must be called before any call uses this limiter.
     pub(crate) fn inheriting(self, old: &Arc<Self>, now: Tick) -> Arc<Self> {

@@ -20,7 +20,7 @@ const ALWAYS: WindowTerms = WindowTerms::ALWAYS;
 
 const NOW: Tick = Tick::from_nanos(1_000);
 
-/// A window, and the terms by which it closes.
+/// A window of samples with its terms behind a lock, as in a limiter.
 struct Guarded {
     window: SampleWindow,
     terms: Lock<WindowTerms>,
@@ -48,7 +48,8 @@ impl Guarded {
     }
 }
 
-/// Two calls end while a third one does. Every sample is in exactly one window, as a whole.
+/// Three calls end on two threads, and each may close the window. Every sample is in exactly one
+/// window, as a whole.
 fn calls_during_a_close() {
     let guarded = Guarded::new(ALWAYS);
     let other = {
@@ -66,7 +67,7 @@ fn calls_during_a_close() {
     assert_eq!((count, sum_ns), (3, 111), "lost or counted twice");
 }
 
-/// Two calls find a window due. The one that takes the lock later finds the next window, which is
+/// Two calls find a window due. The call that takes the lock second finds the next window, which is
 /// not due.
 fn a_suspended_closer() {
     let later = WindowTerms {
@@ -178,8 +179,8 @@ fn a_late_refusal() {
     assert_eq!(shed.strictness().shut, 0, "shut by a refusal of before");
 }
 
-/// A call ends while a closer takes the fewest calls in flight. It is counted in this window or in
-/// the next.
+/// A call ends while a closer takes the fewest calls in flight. The call is counted in this window
+/// or in the next.
 fn an_end_while_the_lowest_is_taken() {
     let shed = shed();
     let other = {
@@ -192,7 +193,7 @@ fn an_end_while_the_lowest_is_taken() {
     assert_eq!(first.min(second), 3, "nobody saw it");
 }
 
-/// The first calls of two classes come while a closer takes the classes seen.
+/// The first calls of two classes arrive while a closer takes the classes seen. No class is lost.
 fn first_calls_during_a_close() {
     let shed = shed();
     let other = {
@@ -208,8 +209,8 @@ fn first_calls_during_a_close() {
     assert_eq!(first | second, 0b1001, "a class was seen by nobody");
 }
 
-/// Two threads take slots within a bound while a closer lowers it. There are never more calls than
-/// the larger bound.
+/// Two threads take slots within a bound while a closer lowers the bound. The calls in flight never
+/// exceed the higher bound.
 fn two_takers_and_a_closer() {
     let shed = shed();
     let taken = Arc::new(AtomicU32::new(18));

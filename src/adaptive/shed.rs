@@ -2,25 +2,25 @@
 //! a window relaxes them.
 //!
 //! An admitted call reads one bound, and notes its class if it is the first call of that class in
-//! the window. The bounds are published one by one, in any order: a call that reads old and new
-//! values side by side meets a bound that was right a moment ago.
+//! the window. The bounds are published one by one, in any order. While they are published, calls
+//! can still be judged by an old bound of their class.
 //!
 //! # How strict
 //!
 //! The word of the [`Strictness`] is changed by compare-and-swap only. A refusal shuts a class only
-//! if its own is open in the word that it replaces, if the bounds of that word are those published,
-//! and if the calls in flight are still at its bound. So of a thousand refusals of one burst one
-//! wins; and a late one cannot shut a class that has been reopened, as that has raised the
-//! generation. The closer gives up its change if a refusal came in between: that may only have made
-//! it stricter.
+//! under three conditions: the class of the refused call is open in the word that is replaced, the
+//! bounds of that word are published, and the calls in flight are still at the bound. So of a
+//! thousand refusals in one burst only one shuts a class. A late refusal cannot shut a class that
+//! has been reopened, as reopening raised the generation. The closer gives up its change if a
+//! refusal changed the word in between, as only a refusal makes it stricter.
 //!
 //! # Publishing
 //!
-//! Several threads may publish at once, and one that sleeps may write old bounds over newer ones.
-//! So each one looks at the end whether the word is still the one it began with, by a swap: if
-//! another one changed it before, it publishes again; if another one changes it later, that thread
-//! sees all its stores, and its own come after. The closer changes the word in each window, so this
-//! holds for what it has learned as well.
+//! Several threads can publish at once, and a suspended thread can write old bounds over newer
+//! ones. So each thread ends with a compare-and-swap that checks whether the word is still the one
+//! it began with. If the word was changed before, the thread publishes again. If the word is
+//! changed later, the thread that changes it sees all these stores, and its own stores come after
+//! them. The closer changes the word in each window, so this also holds for learned values.
 
 use super::bounds::{CLASSES, Frame, Shown, Strictness};
 use super::estimate::LimiterSettings;
@@ -31,29 +31,31 @@ use crate::call::Importance;
 #[derive(Debug)]
 pub(super) struct Shed {
     bounds: [AtomicU32; CLASSES],
-    /// By how much the bounds of the cohorts of a class differ: 0, but for the marginal class.
+    /// The difference between the bounds of the first and the last cohort of a class; 0 except for
+    /// the marginal class.
     spreads: [AtomicU32; CLASSES],
     /// The generation of the published bounds and spreads.
     published: AtomicU32,
     word: AtomicU64,
-    /// The classes of which calls came, one bit each: in this window (`seen`) and in the last ones.
+    /// The classes of which calls arrived, one bit each: in this window (`seen`), and in the
+    /// previous ones (`recent`).
     seen: AtomicU32,
     recent: AtomicU32,
-    /// Fewest calls in flight after the end of one, in this window.
+    /// The fewest calls in flight after the end of a call, in this window.
     lowest: AtomicU32,
-    /// Refused calls of this window.
+    /// The refused calls of each class in this window.
     refused: [AtomicU32; CLASSES],
-    /// What refusals say to the next closer of a sampling window: [`REFUSED`], [`BEGAN`].
+    /// Flags that refusals set for the next closer of a window of samples: [`REFUSED`], [`BEGAN`].
     said: AtomicU32,
     frame: FrameCell,
 }
 
-/// A call was refused.
+/// A call was refused since the last window of samples closed.
 const REFUSED: u32 = 1;
-/// A class was shut while none was before.
+/// A class was shut while all classes were open.
 const BEGAN: u32 = 2;
 
-/// A [`Frame`] that only the closer writes; the classes seen are beside it.
+/// A [`Frame`] in atomics that only the closer writes. The classes seen are in `Shed::recent`.
 #[derive(Debug, Default)]
 struct FrameCell {
     limit: AtomicU64,
@@ -62,7 +64,7 @@ struct FrameCell {
     is_known: AtomicU32,
 }
 
-/// What a window of bounds has gathered.
+/// The counts of a window of bounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowFigures {
     pub(super) lowest: u32,
@@ -73,7 +75,7 @@ pub(super) struct WindowFigures {
 // === impl WindowFigures ===
 
 impl WindowFigures {
-    /// Refused calls of the marginal class, if there is one.
+    /// Returns the number of refused calls of the marginal class; 0 if all classes are open.
     pub(super) fn refused(&self, strictness: Strictness) -> u32 {
         let refused = self.refused.get(strictness.marginal());
         refused.copied().unwrap_or(0)
@@ -83,7 +85,7 @@ impl WindowFigures {
 // === impl Shed ===
 
 impl Shed {
-    /// All classes open, and nothing published.
+    /// Creates the state with all classes open, and no bounds published.
     pub(super) fn new() -> Self {
         Self {
             bounds: Default::default(),
@@ -99,7 +101,8 @@ impl Shed {
         }
     }
 
-    /// The bound on calls in flight for a call of this importance. Notes the class of the call.
+    /// Returns the bound on calls in flight for a call of this importance, and notes the class of
+    /// the call.
     #[inline]
     pub(super) fn bound(&self, importance: Importance, settings: &LimiterSettings) -> u32 {
         let class = importance.class();
@@ -111,8 +114,9 @@ impl Shed {
     }
 
     /// The slow path of `bound`: notes a class that is new in this window, and lowers the bound by
-    /// the cohort of the call. If the class becomes marginal, or stops being so, between the two
-    /// loads, the result is a bound that was right a moment ago.
+    /// the cohort of the call. If the class becomes marginal, or ceases to be, between the two
+    /// loads, the bound and the spread belong to different generations, which the next call
+    /// corrects.
     #[cold]
     fn bound_further(&self, importance: Importance, settings: &LimiterSettings) -> u32 {
         let class = importance.class();
@@ -125,12 +129,12 @@ impl Shed {
             return bound;
         };
         let spread = self.spreads[class].load(Ordering::Relaxed);
-        // One call always gets through, as without cohorts.
+        // If the bound of the class admits a call at all, so does that of each cohort.
         let least = bound.min(1);
         bound.saturating_sub(cohort.share(spread)).max(least)
     }
 
-    /// The bound of a class, for readers.
+    /// Returns the bound of each class, for readers.
     pub(super) fn bounds(&self) -> [u32; CLASSES] {
         std::array::from_fn(|class| self.bounds[class].load(Ordering::Relaxed))
     }
@@ -149,18 +153,18 @@ impl Shed {
             self.seen.fetch_or(bit, Ordering::Relaxed);
         }
         if before & bit == 0 && before != 0 {
-            // With a second class, bursts may be longer.
+            // With a second class, bursts may be larger.
             self.publish(settings);
         }
     }
 
-    /// The classes of which calls came in this window or in the last ones.
+    /// Returns the classes of which calls arrived in this window or in the previous ones.
     fn seen(&self) -> u32 {
         self.seen.load(Ordering::Relaxed) | self.recent.load(Ordering::Relaxed)
     }
 
-    /// Counts a refused call of this `class`. Shuts one more class if the call's own is open, the
-    /// bounds of the present word are published, and `in_flight` still is at the class's bound.
+    /// Counts a refused call of this `class`. Shuts one more class if `class` is open, the bounds
+    /// of the current word are published, and `in_flight` is still at the bound of `class`.
     #[cold]
     pub(super) fn refuse(
         &self,
@@ -171,7 +175,7 @@ impl Shed {
         self.refused[class].fetch_add(1, Ordering::Relaxed);
         self.said.fetch_or(REFUSED, Ordering::Relaxed);
         if self.frame.is_known.load(Ordering::Relaxed) == 0 {
-            // The response time without a queue is not known yet, so no queue can be recognised.
+            // The response time without a queue is not yet known, so a queue cannot be recognised.
             return;
         }
         // Acquire: pairs with the swap that wrote the word. The load of `published` below pairs
@@ -205,15 +209,15 @@ impl Shed {
     }
 
     fn replace(&self, word: u64, next: Strictness) -> bool {
-        // Acquire and release: this thread sees all that the last one to swap the word wrote, and
-        // the next one sees what this thread wrote.
+        // Acquire and release: this thread sees all stores of the last thread that swapped the
+        // word, and the next thread sees the stores of this one.
         let (won, lost) = (Ordering::AcqRel, Ordering::Acquire);
         self.word
             .compare_exchange(word, next.word(), won, lost)
             .is_ok()
     }
 
-    /// A call has ended that leaves `in_flight` others.
+    /// Notes the end of a call, after which `in_flight` calls are in flight.
     #[inline]
     pub(super) fn ended(&self, in_flight: u32) {
         if in_flight < self.lowest.load(Ordering::Relaxed) {
@@ -221,7 +225,7 @@ impl Shed {
         }
     }
 
-    /// Takes the figures of the window, and begins the next one. Only for the closer.
+    /// Takes the counts of the window, and begins the next window. Only the closer calls it.
     pub(super) fn gather(&self) -> WindowFigures {
         let lowest = if planted(Bug::LowestInTwoSteps) {
             let lowest = self.lowest.load(Ordering::Relaxed);
@@ -237,8 +241,8 @@ impl Shed {
         }
     }
 
-    /// Replaces the strictness `found` by the one that follows from what a window has `shown`,
-    /// unless a refusal has changed it in between. Only for the closer, which then
+    /// Replaces the strictness `found` by the one that follows from the observations `shown` of a
+    /// window, unless a refusal has changed it in between. Only the closer calls it, and then
     /// [publishes](Self::publish).
     pub(super) fn relax(
         &self,
@@ -255,7 +259,7 @@ impl Shed {
         }
     }
 
-    /// Begins another generation, because what was learned has changed.
+    /// Begins a new generation, because the learned values have changed.
     pub(super) fn renew(&self) {
         self.word
             .fetch_add(Strictness::default().next().word(), Ordering::AcqRel);
@@ -293,7 +297,7 @@ impl Shed {
         }
     }
 
-    /// Publishes the bounds of the present word.
+    /// Publishes the bounds of the current word.
     pub(super) fn publish(&self, settings: &LimiterSettings) {
         loop {
             let word = self.word.load(Ordering::Acquire);
@@ -315,8 +319,8 @@ impl Shed {
         }
     }
 
-    /// What refusals have said since the last time: whether a call was refused, and whether
-    /// the shedding began.
+    /// Takes the flags that refusals have set: whether a call was refused, and whether shedding
+    /// began.
     pub(super) fn take_said(&self) -> (bool, bool) {
         let said = self.said.swap(0, Ordering::Relaxed);
         (said & REFUSED != 0, said & BEGAN != 0)

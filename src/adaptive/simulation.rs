@@ -1,10 +1,10 @@
 //! A service in virtual time, and open-loop traffic against it.
 //!
-//! The service works on as many calls at once as it has slots, and further calls wait in a queue,
-//! first come, first served; or all calls share its processors. Calls arrive regardless of whether
+//! The service works on as many calls at once as it has slots, and further calls wait in a FIFO
+//! queue. In another mode, all calls share its processors. Calls arrive regardless of whether
 //! earlier ones have ended. A call that finds as many calls in flight as the policy allows for its
-//! class is shed, and its client may try again. Everything is computed from one seed, so the same
-//! model gives the same run.
+//! class is shed, and its client can retry. Everything is computed from one seed, so the same model
+//! gives the same run.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,9 +15,9 @@ use crate::clock::{Tick, nanos};
 
 /// The index of the class of calls in models with one class.
 pub(crate) const CRITICAL: usize = 1;
-/// The index of the middle class in models with several.
+/// The index of the middle class in models with several classes.
 pub(crate) const NORMAL: usize = 2;
-/// The index of the least important class in models with several.
+/// The index of the least important class in models with several classes.
 pub(crate) const SHEDDABLE: usize = 3;
 
 /// Decides how many calls may be in flight.
@@ -30,8 +30,8 @@ pub(crate) trait Policy {
         in_flight < self.limit()
     }
 
-    /// Reports the end of a call at `now` that took `rt`. `in_flight` calls are in flight, itself
-    /// included, and `ended` calls have ended before.
+    /// Reports the end of a call at `now` that took `rt`. `in_flight` calls are in flight, this
+    /// call included, and `ended` calls have ended before it.
     fn ended(&self, now: Tick, rt: Duration, in_flight: u32, ended: u64);
 }
 
@@ -53,8 +53,9 @@ pub(crate) enum Work {
 pub(crate) enum Serving {
     /// The service works on as many calls as it has slots; the others wait.
     Queue,
-    /// The service works on all calls, which share as many processors as there are slots. With more
-    /// than two calls per processor, each further one per processor makes it a tenth slower.
+    /// The service works on all calls, which share as many processors as there are slots. From
+    /// three calls per processor on, each further call per processor makes the service a tenth
+    /// slower.
     Shared,
 }
 
@@ -74,7 +75,7 @@ pub(crate) enum Trouble {
     Slots(u32),
     /// Work that begins from now on takes this many times as long.
     Slowdown(f64),
-    /// Arrivals from now on by class, as multiples of the capacity at the start.
+    /// The arrivals of each class from now on, as multiples of the capacity at the start.
     Loads([f64; 4]),
 }
 
@@ -90,9 +91,9 @@ pub(crate) struct Model {
     pub(crate) loads: [f64; 4],
     /// Changes, with their times after the start, in order.
     pub(crate) changes: Vec<(Duration, Trouble)>,
-    /// How many times a client tries again, 50 to 400 ms after each refusal.
+    /// The number of times that a client retries, 50 to 400 ms after each refusal.
     pub(crate) retries: u32,
-    /// Whether the trace keeps each call, or only counts refusals.
+    /// Whether the trace keeps each call; otherwise it only counts refusals.
     pub(crate) keeps_visits: bool,
     pub(crate) seed: u64,
 }
@@ -119,15 +120,15 @@ struct SimulatedRun<'a, P: ?Sized> {
     busy: u32,
     ended: u64,
     queue: VecDeque<Running>,
-    /// The calls that are worked on, each with its end: a time, or, for a shared service, the value
-    /// of `done` at its end.
+    /// The calls that are being worked on, each with its end: a time, or, for a shared service, the
+    /// value of `done` at which the call ends.
     work: BinaryHeap<Reverse<(u64, Running)>>,
-    /// Of a shared service: the work done so far for a call that is always there, in ns.
+    /// For a shared service: the work in ns that a call since the start would have received.
     done: f64,
     /// The time for which `done` is computed.
     done_at: u64,
-    /// The clients that will try again: when, how many tries they have left, when their call first
-    /// came, and the class.
+    /// The clients that will retry: the time of the retry, the retries left, the first arrival of
+    /// the call, and its class.
     again: BinaryHeap<Reverse<(u64, u32, u64, usize)>>,
     trace: Trace,
 }
@@ -135,8 +136,8 @@ struct SimulatedRun<'a, P: ?Sized> {
 // === impl Model ===
 
 impl Model {
-    /// Creates the service of the documentation: 20 slots, 50 ms of work, three times its capacity
-    /// as load.
+    /// Creates the service that the documentation uses: 20 slots, 50 ms of work per call, and a
+    /// load of three times its capacity.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             slots: 20,
@@ -152,7 +153,7 @@ impl Model {
         }
     }
 
-    /// Returns a load of one class.
+    /// Returns the loads of a service whose calls are all of one class.
     pub(crate) const fn alone(load: f64) -> [f64; 4] {
         [0.0, load, 0.0, 0.0]
     }
@@ -263,8 +264,8 @@ impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
         self.work_on(now);
     }
 
-    /// Handles the arrival of a call, whose client tries `tries` more times and first came at
-    /// `since`.
+    /// Handles the arrival of a call that first arrived at `since`. Its client can retry `tries`
+    /// more times.
     fn arrive(&mut self, now: u64, class: usize, tries: u32, since: u64) {
         if tries == self.model.retries {
             self.trace.arrive(now, class);
@@ -287,7 +288,7 @@ impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
         self.work_on(now);
     }
 
-    /// Starts the work on waiting calls, as far as slots are free.
+    /// Starts the work on waiting calls while slots are free.
     fn work_on(&mut self, now: u64) {
         while self.model.service == Serving::Shared || self.busy < self.slots {
             let Some(mut call) = self.queue.pop_front() else {

@@ -48,7 +48,8 @@ impl CallsInTurn {
         self.limiter.ended(call, || in_flight, || Ends::of(ended));
     }
 
-    /// Ends calls that took `rt` at a full limit, one every 5 ms, for `millis`.
+    /// Ends one call every 5 ms for `millis`, each after `rt` and with as many calls in flight as
+    /// the limit allows.
     fn end_for(&mut self, millis: u64, rt: Duration, outcome: Option<Outcome>) {
         for _ in 0..millis / 5 {
             self.now = self.now + Duration::from_millis(5);
@@ -57,7 +58,7 @@ impl CallsInTurn {
         }
     }
 
-    fn long(&self) -> f64 {
+    fn long_term_rt_ns(&self) -> f64 {
         self.limiter.learned.lock().estimate.long
     }
 }
@@ -68,11 +69,12 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 fn a_quick_failure_or_cancellation_is_no_sample() {
     for outcome in [Some(Outcome::Failure), None] {
         let mut calls = CallsInTurn::new(settings(1, 20, 200), Tick::ZERO);
-        // The long response time is unknown yet, so not even slow calls count.
+        // The long response time is not yet known, so not even slow failures and cancellations
+        // count.
         calls.end_for(500, MS(900), outcome);
-        assert_eq!((calls.limiter.estimate(), calls.long()), (20.0, 0.0));
+        assert_eq!((calls.limiter.estimate(), calls.long_term_rt_ns()), (20.0, 0.0));
         calls.end_for(3_000, MS(50), Some(Outcome::Success));
-        assert_eq!(calls.long(), 50e6);
+        assert_eq!(calls.long_term_rt_ns(), 50e6);
         let before = calls
             .limiter
             .window
@@ -88,18 +90,18 @@ fn a_quick_failure_or_cancellation_is_no_sample() {
 }
 
 #[test]
-fn cancelled_calls_that_are_slower_than_known_are_learned_from() {
+fn slow_failures_and_cancellations_raise_the_long_term_response_time() {
     for outcome in [Some(Outcome::Failure), None] {
         let mut calls = CallsInTurn::new(settings(1, 20, 200), Tick::ZERO);
         calls.end_for(3_000, MS(100), Some(Outcome::Success));
-        assert_eq!(calls.long(), 100e6);
+        assert_eq!(calls.long_term_rt_ns(), 100e6);
         calls.end_for(4_000, MS(300), outcome);
-        assert!(calls.long() > 120e6, "{calls:?}");
+        assert!(calls.long_term_rt_ns() > 120e6, "{calls:?}");
     }
 }
 
 #[test]
-fn a_limiter_that_takes_over_knows_what_the_old_one_knew() {
+fn a_limiter_takes_over_the_learned_values_of_its_predecessor() {
     let mut old = CallsInTurn::new(settings(1, 20, 200), Tick::ZERO);
     old.end_for(10_000, MS(100), Some(Outcome::Success));
     let limit = old.limiter.estimate();
@@ -110,7 +112,7 @@ fn a_limiter_that_takes_over_knows_what_the_old_one_knew() {
         let expected = limit.clamp(floor.into(), ceiling.into());
         assert_eq!(new.estimate(), expected);
         assert_eq!(new.bounds()[CLASS], expected as u32);
-        assert_eq!(new.learned.lock().estimate.long, old.long());
+        assert_eq!(new.learned.lock().estimate.long, old.long_term_rt_ns());
         assert_eq!(new.counts(), old.limiter.counts());
     }
 }
@@ -121,11 +123,11 @@ fn a_clock_that_steps_back_an_hour_does_not_stop_learning() {
     calls.end_for(3_000, MS(50), Some(Outcome::Success));
     calls.now = Tick::ZERO;
     calls.end_for(10_000, MS(100), Some(Outcome::Success));
-    assert!(calls.long() > 75e6, "it has learned since");
+    assert!(calls.long_term_rt_ns() > 75e6, "it has learned since");
 }
 
 #[test]
-fn the_limit_is_back_when_calls_come_again_after_a_pause_in_a_probe() {
+fn a_probe_that_a_pause_interrupts_ends_and_restores_the_limit() {
     let mut calls = CallsInTurn::new(settings(1, 20, 200), Tick::ZERO);
     let is_measuring = |calls: &CallsInTurn| {
         let phase = calls.limiter.learned.lock().estimate.phase;
@@ -144,7 +146,7 @@ fn the_limit_is_back_when_calls_come_again_after_a_pause_in_a_probe() {
 }
 
 /// Creates a limiter that has learned a long response time of 50 ms.
-fn known(burst: Duration) -> CallsInTurn {
+fn trained_limiter(burst: Duration) -> CallsInTurn {
     let settings = LimiterSettings {
         burst,
         ..settings(1, 20, 10_000)
@@ -161,7 +163,7 @@ fn known(burst: Duration) -> CallsInTurn {
 
 #[test]
 fn a_refusal_of_an_open_class_shuts_the_least_important_one() {
-    let calls = known(MS(500));
+    let calls = trained_limiter(MS(500));
     let limiter = &calls.limiter;
     let before = limiter.bounds();
     assert!(before.is_sorted_by(|more, less| more > less), "{before:?}");
@@ -171,13 +173,13 @@ fn a_refusal_of_an_open_class_shuts_the_least_important_one() {
     assert_eq!(limiter.shut(), 0);
     assert_eq!(limiter.refused(of_class(3), || before[3]), None);
     assert_eq!(limiter.shut(), 1);
-    // The next refusal of that class shuts no other one.
+    // The next refusal of that class shuts no further class.
     assert_eq!(limiter.refused(of_class(3), || before[3]), None);
     assert_eq!(limiter.shut(), 1);
     let after = limiter.bounds();
     assert_eq!(after[..3], before[..3]);
     assert_eq!(after[3], limiter.estimate() as u32);
-    // No calls of SheddablePlus come, so it is shut as well.
+    // No calls of the class `SheddablePlus` arrive, so this class is shut as well.
     limiter.refused(of_class(1), || after[1]);
     assert_eq!(limiter.shut(), 3);
     let waits = [(); 5].map(|()| limiter.refused(of_class(3), || 0).unwrap().as_secs());
@@ -187,7 +189,7 @@ fn a_refusal_of_an_open_class_shuts_the_least_important_one() {
 
 #[test]
 fn only_cohorts_of_a_partly_refused_class_have_different_bounds() {
-    let calls = known(MS(500));
+    let calls = trained_limiter(MS(500));
     let limiter = &calls.limiter;
     let bound =
         |class: usize, number: u8| limiter.bound(of_class(class).with_cohort(Cohort::new(number)));
@@ -213,7 +215,7 @@ fn only_cohorts_of_a_partly_refused_class_have_different_bounds() {
 
 #[test]
 fn without_a_burst_all_open_classes_have_the_limit() {
-    let calls = known(Duration::ZERO);
+    let calls = trained_limiter(Duration::ZERO);
     let limit = calls.limiter.estimate() as u32;
     assert_eq!(calls.limiter.bounds(), [limit; CLASSES]);
 }
@@ -269,7 +271,7 @@ proptest! {
             calls.end(Duration::from_nanos(rt), in_flight, outcome);
             let limit = calls.limiter.estimate();
             prop_assert!((f64::from(floor)..=f64::from(ceiling)).contains(&limit));
-            let long = calls.long();
+            let long = calls.long_term_rt_ns();
             prop_assert!(long.is_finite() && long >= 0.0);
             let bounds = calls.limiter.bounds();
             let marginal = CLASSES - usize::from(calls.limiter.shut());

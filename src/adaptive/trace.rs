@@ -1,4 +1,4 @@
-//! The record of a simulated run, and the figures that tests check.
+//! The record of a simulated run, with the figures that tests check.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) struct Trace {
     pub(crate) ended: Vec<ServedCall>,
     /// The times at which calls arrived, by class.
     arrivals: [Vec<u64>; 4],
-    /// The times at which refused calls left for good, by class.
+    /// The times at which refused calls were lost: their clients do not retry. By class.
     lost: [Vec<u64>; 4],
     /// The time of the last refusal.
     last_shed: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Trace {
     shed: usize,
 }
 
-/// Returns whether `at` is from `from` to before `to`.
+/// Returns whether `at` is at or after `from`, and before `to`.
 fn within(at: u64, from: Duration, to: Duration) -> bool {
     nanos(from) <= at && at < nanos(to)
 }
@@ -40,7 +40,7 @@ impl Trace {
         self.arrivals[class].push(now);
     }
 
-    /// Notes a refusal. `for_good` says that the client does not try again.
+    /// Notes a refusal. `for_good` means that the client does not retry.
     pub(super) fn shed(&mut self, now: u64, class: usize, for_good: bool) {
         self.shed += 1;
         self.last_shed = now;
@@ -74,7 +74,7 @@ impl Trace {
         (limits().min().unwrap(), limits().max().unwrap())
     }
 
-    /// Returns for which fraction of the time from `from` to `to` the limit was within `limits`,
+    /// Returns the fraction of the time from `from` to `to` in which the limit was within `limits`,
     /// both included.
     pub(crate) fn share_within(&self, limits: (u32, u32), from: Duration, to: Duration) -> f64 {
         let ends = self.limits.iter().skip(1).map(|&(since, _)| since);
@@ -110,8 +110,8 @@ impl Trace {
         count.count() as f64 / (to - from).as_secs_f64()
     }
 
-    /// Returns how many slots on average, from `from` to `to`, worked on calls that ended within
-    /// the `deadline`.
+    /// Returns the average number of slots, from `from` to `to`, that worked on calls which ended
+    /// within the `deadline`.
     pub(crate) fn goodput(&self, deadline: Duration, from: Duration, to: Duration) -> f64 {
         let ended = self.ended.iter();
         let good = ended.filter(|call| {
@@ -120,8 +120,8 @@ impl Trace {
         good.map(|call| call.work).sum::<u64>() as f64 / nanos(to - from) as f64
     }
 
-    /// Returns, of the calls of a class that arrived from `from` to `to`, the fraction that ended
-    /// within the `deadline`.
+    /// Returns the fraction of the calls of `class` that ended within the `deadline`, among those
+    /// that arrived from `from` to `to`.
     pub(crate) fn served(
         &self,
         class: usize,
@@ -138,10 +138,10 @@ impl Trace {
         good.count() as f64 / came.max(1) as f64
     }
 
-    /// Returns how long after `from` the first good second began; `None` if there was none until
-    /// `to`. A second is good if none of its quarters is bad. A quarter is bad if no call ended in
-    /// it, if calls took more than 2.2 × the `work` on average, or if at least a fifth of the calls
-    /// of `class` was lost.
+    /// Returns the time from `from` to the start of the first good second; `None` if no second
+    /// before `to` was good. A second is good if none of its quarters is bad. A quarter is bad if
+    /// no call ended in it, if calls took more than 2.2 × the `work` on average, or if at least a
+    /// fifth of the calls of `class` was lost.
     pub(crate) fn settled(
         &self,
         class: usize,

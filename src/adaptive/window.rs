@@ -7,12 +7,13 @@
 //! A call that ends adds itself with one `fetch_add`. The closer takes the samples with one `swap`,
 //! so each sample is in exactly one window, as a whole. A sample that is added while the window
 //! closes is in this window or in the next. The largest and the smallest number of calls in flight
-//! are separate words, so such a call can have its number in one window, and its sample in the next
-//! or the previous one. Calls add nothing to a full window until it closes.
+//! are separate words. So a call that ends while the window closes can have its number of calls in
+//! one window, and its sample in the next or the previous one. A full window ignores further calls
+//! until it closes.
 //!
-//! [`WindowSpan`] shows all calls from when on the window may close. It is a hint: the closer, of
-//! which there is one at a time, decides by the terms. All accesses are relaxed: additions are
-//! never lost, and no other data is published with them.
+//! [`WindowSpan`] tells calls when the window may close. It is only a hint: the closer, of which
+//! there is one at a time, decides by the terms. All accesses are relaxed: additions are never
+//! lost, and no other data is published with them.
 
 use std::time::Duration;
 
@@ -22,27 +23,27 @@ use crate::clock::{SLACK_NS, Tick, nanos};
 /// The bits of the number of samples.
 const COUNT_BITS: u32 = 14;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
-/// The most samples of one window. Threads that find room for one more sample can exceed it by at
-/// most their number, for which the count has room up to 16 383.
+/// The maximum number of samples of one window. Concurrent threads that each find room for one more
+/// sample can exceed it by their number. The count has room for 16 383 samples.
 const FULL: u64 = 4_096;
-/// The longest response time that counts in full. The sum has room for 16 383 of them.
+/// The response time to which longer ones are cut. The sum has room for 16 383 such samples.
 const MAX_RT: Duration = Duration::from_secs(60);
 
 /// When a window may close, and which calls it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WindowTerms {
     pub(super) opened: Tick,
-    /// The window closes once this time has passed and there are `needed` samples ……
+    /// The window closes once this time has passed and there are `needed` samples, …
     pub(super) due: Tick,
     pub(super) needed: u32,
-    /// … or this time has passed and there are `few` samples ……
+    /// … or this time has passed and there are `few` samples, …
     pub(super) late: Tick,
     pub(super) few: u32,
-    /// … or this time has passed ……
+    /// … or this time has passed, …
     pub(super) latest: Tick,
     /// … or at most this many calls are in flight; 0 disables this condition.
     pub(super) calm: u32,
-    /// But not before ten of its mean response times have passed, or this time if that is shorter;
+    /// The minimum length of the window is ten of its mean response times, but at most this time;
     /// zero disables this condition.
     pub(super) first: Duration,
     /// Calls that end before this are not counted.
@@ -56,9 +57,9 @@ pub(super) struct Samples {
     pub(super) opened: Tick,
     pub(super) count: u32,
     pub(super) sum_ns: u64,
-    /// The most calls in flight when one ended, that one included.
+    /// The most calls in flight at the end of a call, that call included.
     pub(super) peak: u32,
-    /// The fewest calls in flight when one ended, that one included.
+    /// The fewest calls in flight at the end of a call, that call included.
     pub(super) least: u32,
 }
 
@@ -186,8 +187,8 @@ impl SampleWindow {
         self.span.is_over(now)
     }
 
-    /// Closes the window and returns its samples, if its `terms` allow it. Only for the closer,
-    /// which then [opens](Self::open) the next one.
+    /// Closes the window and returns its samples, if its `terms` allow it. Only the closer calls
+    /// it, and then [opens](Self::open) the next window.
     pub(super) fn close(&self, terms: &WindowTerms, now: Tick, in_flight: u32) -> Option<Samples> {
         let samples = self.samples.load(Ordering::Relaxed);
         if !terms.allow(now, samples, in_flight) && !planted(Bug::CloseByHint) {
@@ -210,7 +211,7 @@ impl SampleWindow {
         })
     }
 
-    /// Opens the next window. Only for the closer.
+    /// Opens the next window. Only the closer calls it.
     pub(super) fn open(&self, terms: &WindowTerms) {
         self.since.store(terms.since.as_nanos(), Ordering::Relaxed);
         let due = if terms.calm > 0 {

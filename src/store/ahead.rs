@@ -1,4 +1,4 @@
-//! The calls of one counter that ask for permits of the bucket after the present one.
+//! The calls of one counter that ask for permits of the next bucket.
 
 use super::ticket::Asker;
 
@@ -7,13 +7,13 @@ use super::ticket::Asker;
 pub(super) struct Ahead {
     /// Waiting calls in the order in which they asked.
     pub(super) tickets: Vec<Asker>,
-    /// The bucket that was the present one when the calls asked; they want permits of the bucket
-    /// after it.
+    /// The number of the bucket in which the calls asked. They wait for permits of the bucket after
+    /// it.
     pub(super) asked_in: u64,
-    /// Set when the store had too few permits for the next bucket: the bucket that was then the
-    /// present one. Until it ends, no call asks ahead again.
+    /// The bucket in which the store had too few permits for the bucket after it. Until this bucket
+    /// ends, no call asks ahead again.
     pub(super) short_in: Option<u64>,
-    /// Whether the last draw was for these calls. If so, the next draw is for the calls that wait
-    /// for permits of the present bucket.
+    /// Whether the last draw was for these calls. The next draw is then for the calls that wait for
+    /// permits of the present bucket, so that both kinds take turns.
     pub(super) was_last: bool,
 }

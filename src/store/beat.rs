@@ -42,11 +42,11 @@ use super::{Epoch, NodeId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alive {
     pub(crate) node: NodeId,
-    /// Whether the process shuts down and must not be counted any more.
+    /// Whether the process shuts down, so the store must no longer count it.
     pub(crate) is_leaving: bool,
-    /// Whether a key was reset.
+    /// Whether this report announces that a key was reset.
     pub(crate) tells_reset: bool,
-    /// The count of the last answered beat; 0 before the first answer.
+    /// The count of beats in the last answer that this process received; 0 before the first answer.
     pub(crate) seen: u64,
     pub(crate) settings: Agreed,
 }
@@ -80,7 +80,7 @@ pub struct Beat {
     pub(crate) epoch: Epoch,
     /// The number of beats that the store has counted, including this one; 0 if it counts none.
     pub(crate) count: u64,
-    /// The number of keys that were reset.
+    /// The number of resets of keys that were reported to the store.
     pub(crate) resets: u64,
     /// For each setting, the number of live processes whose value differs from that of this
     /// process.
@@ -99,8 +99,8 @@ impl Alive {
         }
     }
 
-    /// Creates a report that a key was reset. It is under the name of no live process, so that it does
-    /// not get in the way of the beats of this one.
+    /// Creates a report that a key was reset. Its process name is random, so that it does not
+    /// interfere with the beats of this process.
     pub(crate) fn of_reset(settings: Agreed) -> Self {
         Self {
             is_leaving: true,
@@ -121,8 +121,9 @@ impl Alive {
         self.is_leaving
     }
 
-    /// Returns whether a key was [reset](crate::read::SharedKeyedView::reset): then the store
-    /// [counts](Beat::with_resets) one reset more. Such a report names no process that was alive.
+    /// Returns whether this report announces that a key was
+    /// [reset](crate::read::SharedKeyedView::reset). The store then [counts](Beat::with_resets) one
+    /// more reset. The report has a random name, which belongs to no live process.
     #[must_use]
     pub const fn tells_reset(&self) -> bool {
         self.tells_reset
@@ -136,7 +137,7 @@ impl Alive {
     }
 
     /// Returns the settings that must be equal in all processes, encoded as one word that reveals
-    /// no secret. A store that keeps it with each process can report [how many others
+    /// no secret. A store that keeps this word with each process can report [how many processes
     /// differ](Beat::with_others).
     #[must_use]
     pub fn settings(&self) -> String {
@@ -176,8 +177,8 @@ impl Agreed {
 }
 
 impl Beat {
-    /// Creates an answer: `nodes` processes are alive, this one has `rank` among them, from 0 on,
-    /// and the store has had its data since `epoch`.
+    /// Creates an answer: `nodes` processes are alive, this process has the position `rank` among
+    /// them, from 0, and the store has had its data since `epoch`.
     #[must_use]
     pub const fn new(nodes: u32, rank: u32, epoch: Epoch) -> Self {
         Self {
@@ -213,17 +214,18 @@ impl Beat {
     }
 
     /// Sets how many beats the store has [counted](Alive::count), including this one. The default
-    /// of 0 stands for a store that counts no beats: if it falls back to older data, nobody
-    /// notices.
+    /// of 0 means that the store counts no beats. If such a store falls back to older data, this is
+    /// not detected.
     #[must_use]
     pub const fn with_count(mut self, count: u64) -> Self {
         self.count = count;
         self
     }
 
-    /// Sets how many reports have [told of a reset](Alive::tells_reset): a process that has seen another
-    /// number lets keys that it refuses ask the store again. Default 0: the store counts none, and a key
-    /// that is reset stays refused by other processes for as long as they had been told.
+    /// Sets how many reports have [announced a reset](Alive::tells_reset). When the number changes,
+    /// each process asks the store again for keys that it refuses. The default of 0 means that the
+    /// store counts no resets. Other processes then keep refusing a reset key until the time that
+    /// the store had named.
     ///
     /// ```
     /// use tower_sentinel::store::{Beat, Epoch};

@@ -1,9 +1,9 @@
-//! The books of a counter: its ledger as long as anything in that counts, and after that only its
-//! terms.
+//! The books of a counter: its ledger while any entry still counts, and otherwise only its terms.
 //!
-//! Most keys that have called once do not call again soon. A ledger in which nothing counts any
-//! more is equivalent to a new one, so it is dropped, and the next call opens another one. The
-//! store's clock is not lost with it: the rule of the counter knows it as well.
+//! Most keys that have called once do not call again soon. A ledger whose entries have all expired
+//! is equivalent to a new one. So it is dropped, which saves memory, and the next call opens a new
+//! ledger. What it knew of the store's clock is not lost, as the rule of the counter knows it as
+//! well.
 
 use super::ledger::Ledger;
 use super::terms::{QuotaRule, Terms};
@@ -31,7 +31,7 @@ impl Books {
         }
     }
 
-    /// The ledger, unless it is at rest.
+    /// Returns the ledger; `None` if the books are at rest.
     pub(super) fn ledger(&mut self) -> Option<&mut Ledger> {
         match self {
             Self::AtRest(_) => None,
@@ -39,7 +39,7 @@ impl Books {
         }
     }
 
-    /// The ledger; a new one if it was at rest.
+    /// Returns the ledger, after creating it if the books were at rest.
     pub(super) fn open(&mut self, rule: &QuotaRule) -> &mut Ledger {
         if let Self::AtRest(terms) = self {
             *self = Self::Open(Box::new(rule.ledger(terms.clone())));
@@ -50,7 +50,7 @@ impl Books {
         }
     }
 
-    /// Forgets all but the terms.
+    /// Drops the ledger and keeps its terms.
     pub(super) fn close(&mut self) {
         *self = Self::AtRest(self.terms().clone());
     }

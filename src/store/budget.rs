@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// The most refills per second. About 20 busy counters need as many at the shortest horizon.
+/// The target maximum of refills per second. About 20 busy counters reach it at the shortest
+/// horizon.
 const BUDGET: f64 = 2_000.0;
-/// How often the horizon is adjusted to the rate of refills.
+/// The interval at which the horizon is adjusted to the rate of refills.
 const PERIOD: Duration = Duration::from_millis(100);
 /// The longest horizon as a multiple of the configured one. It never binds, as a counter is
 /// refilled for at most a tenth of its bucket.
@@ -19,7 +20,7 @@ const MOST_STRETCH: f64 = 10_000.0;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// Refills that were asked for since `since`.
+    /// The number of refills requested since `since`.
     refills: u32,
     /// The start of the present period.
     since: Tick,
@@ -36,7 +37,7 @@ impl Budget {
         }
     }
 
-    /// Counts refills that are asked for at `now`.
+    /// Counts refills that are requested at `now`.
     pub(super) fn note(&mut self, refills: usize, now: Tick) {
         let time = now - self.since;
         if time >= PERIOD {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! One word holds both, so a permit cannot be taken without its end. Every change is a
-//! compare-and-swap of the word that was judged: a permit that is taken while the lease is
-//! replaced is one of the old lease or of the new one, never both or neither.
+//! compare-and-swap of the word that was judged. So a permit that is taken while the lease is
+//! replaced belongs to exactly one of the two leases.
 //!
 //! Threads share no other data through the cell, so all accesses are relaxed.
 
@@ -24,7 +24,7 @@ const UNIT_NS: u64 = 16_384;
 const PERMIT_BITS: u32 = 20;
 /// The value of the permit bits that marks a cell as exhausted.
 const EXHAUSTED: u32 = (1 << PERMIT_BITS) - 1;
-/// The most permits that a lease can hold.
+/// The maximum number of permits that a lease can hold.
 pub(crate) const MOST_LEASED: u32 = EXHAUSTED - 1;
 /// The latest end that a word can hold, in units.
 const LAST_UNIT: u64 = u64::MAX >> PERMIT_BITS;
@@ -45,7 +45,7 @@ pub(crate) enum LeaseFound {
     Nothing,
 }
 
-/// When a bucket ends, in the units of a cell. It identifies the bucket of a permit.
+/// The end of a bucket, in units of 16 µs. It identifies the bucket of a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BucketEnd(u64);
 
@@ -55,7 +55,7 @@ pub(crate) struct BucketEnd(u64);
 pub(crate) struct Left {
     /// New permits that the cell did not accept.
     pub(crate) new: u32,
-    /// Permits of an earlier bucket that the new ones have replaced.
+    /// Permits of an earlier bucket that the new permits have replaced.
     pub(crate) old: u32,
 }
 
@@ -90,8 +90,9 @@ impl BucketEnd {
         Tick::from_nanos(self.0.saturating_mul(UNIT_NS))
     }
 
-    /// Returns whether both are ends of one bucket of length `bucket`. They need not be equal, as
-    /// each trip to the store measures the end anew: they may differ by less than half a bucket.
+    /// Returns whether `self` and `other` are ends of the same bucket, whose length is `bucket`.
+    /// Each trip to the store measures the end again, so the two can differ, by less than half a
+    /// bucket.
     pub(crate) fn is_bucket_of(self, other: Self, bucket: Duration) -> bool {
         let bucket = bucket.as_nanos() / u128::from(UNIT_NS);
         u128::from(self.0.abs_diff(other.0)) * 2 < bucket
@@ -124,7 +125,7 @@ impl Cell {
         Word::of(self.0.load(Ordering::Relaxed))
     }
 
-    /// Replaces `old` by `new`, or returns the word that is there instead. Can fail spuriously.
+    /// Replaces `old` by `new`. Returns the current word if it is not `old`. Can fail spuriously.
     fn swap(&self, old: Word, new: Word) -> Result<(), Word> {
         let swapped = self.0.compare_exchange_weak(
             old.bits(),
@@ -160,9 +161,9 @@ impl Cell {
         }
     }
 
-    /// Puts in `n` permits of the bucket that ends at `end`. Permits of that bucket that the cell
-    /// holds already are kept. Permits of an earlier bucket are removed. If the cell holds permits
-    /// of a later bucket, it does not accept the new ones.
+    /// Adds `n` permits of the bucket that ends at `end`. Permits of the same bucket that are
+    /// already in the cell are kept. Permits of an earlier bucket are removed. If the cell holds
+    /// permits of a later bucket, it does not accept the new ones.
     pub(crate) fn put(&self, end: BucketEnd, n: u32, bucket: Duration) -> Left {
         if n == 0 {
             return Left::default();
@@ -217,9 +218,9 @@ impl Cell {
         }
     }
 
-    /// Puts back `n` permits that were taken of the bucket that ends at `end`. Returns whether the
-    /// cell has accepted them. It does not if that bucket is over, if the lease is of another
-    /// bucket, or if there is no room.
+    /// Puts back `n` permits that were taken from the bucket that ends at `end`. Returns whether
+    /// the cell has accepted them. It refuses them if that bucket is over, if the lease is of
+    /// another bucket, or if there is no room.
     pub(crate) fn refund(&self, end: BucketEnd, n: u32, now: Tick, bucket: Duration) -> bool {
         let mut word = self.load();
         loop {
@@ -254,8 +255,8 @@ impl Cell {
         }
     }
 
-    /// Removes and returns up to `n` permits of the present lease, which the caller gives back to
-    /// the store.
+    /// Removes up to `n` permits of the present lease, and returns them with the end of their
+    /// bucket. The caller gives them back to the store.
     pub(crate) fn withdraw(&self, n: u32) -> Option<(BucketEnd, u32)> {
         let mut word = self.load();
         loop {
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!(cell.withdraw(10), Some((end(200), 10)));
     }
 
-    /// The word of an unused cell has an end of 0, which must not pass for the end of a bucket.
+    /// The word of an unused cell has an end of 0, which must not be taken for the end of a bucket.
     #[test]
     fn an_unused_cell_takes_permits_while_the_clock_is_near_zero() {
         let cell = Cell::default();

@@ -26,9 +26,9 @@ const HEAD: usize = 16;
 struct Counter {
     /// When the counter was created, in µs of the store's clock; 0 for a new one.
     epoch: u64,
-    /// The bucket that was the present one when the value was written.
+    /// The number of the bucket in which the value was written.
     base: u64,
-    /// The counts of the buckets, oldest first. The last one is that of the bucket after `base`.
+    /// The counts of the buckets, oldest first. The last count is that of the bucket after `base`.
     counts: Vec<u32>,
 }
 
@@ -45,8 +45,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
         // value again, and the window would stay full until the clock is back where it was.
         is_changed = true;
     } else if counter.base > bucket {
-        // The store's clock is one bucket behind the value: the value's bucket stays the present
-        // one until the clock reaches it.
+        // The store's clock is one bucket behind the value. The bucket of the value counts as the
+        // present one until the clock reaches it.
         bucket = counter.base;
     } else {
         counter.shift_to(bucket);
@@ -84,8 +84,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
         counter.counts[place] = counter.counts[place].saturating_add(grant);
         is_changed = true;
     }
-    // If no permit is left, the answer says how long it takes until there is one, so that the
-    // process does not ask before.
+    // If no permit is left, the answer contains the time until a permit becomes free, so that the
+    // process does not ask before then.
     let mut wait = 0;
     if grant < draw.firm || grant == free {
         wait = (end - now) + counter.buckets_until_room(draw.limit) * bucket_us;
@@ -150,7 +150,7 @@ impl Counter {
         self.base = bucket;
     }
 
-    /// Makes `bucket` the present one, and drops the counts that are out of the window then.
+    /// Makes `bucket` the present one, and drops the counts that leave the window.
     fn shift_to(&mut self, bucket: u64) {
         let gone = usize::try_from(bucket - self.base).unwrap_or(usize::MAX);
         let gone = gone.min(self.counts.len());
@@ -160,8 +160,8 @@ impl Counter {
         self.base = bucket;
     }
 
-    /// Changes the count of the booking's bucket. Returns false if the value has no such bucket, or
-    /// the booking no permits.
+    /// Changes the count of the booking's bucket. Returns false if the value has no count for this
+    /// bucket, or if the booking has no permits.
     fn change(&mut self, booking: &Booking, change: impl Fn(u32, u32) -> u32) -> bool {
         let k = self.counts.len() as u64 - 1;
         // `counts[0]` is the bucket `base + 1 - k`.
@@ -174,10 +174,12 @@ impl Counter {
         place.is_some()
     }
 
-    /// Returns the permits that share the limit with a new permit, which is for the next bucket if
-    /// `next`, and for the present one otherwise. A window is `k` buckets long. If `k` is above 1,
-    /// the present bucket is in two windows that hold counts: the one that ends with it, and the
-    /// one that ends with the next bucket. A new permit for it must fit into both.
+    /// Returns the number of permits that share the limit with a new permit. The new permit is for
+    /// the next bucket if `next` is set, and otherwise for the present bucket.
+    ///
+    /// A window is `k` buckets long. If `k` is above 1, the present bucket is in two windows that
+    /// hold counts: the window that ends with it, and the window that ends with the next bucket. A
+    /// new permit for the present bucket must fit into both.
     fn held(&self, next: bool) -> u32 {
         let k = self.counts.len() - 1;
         let sum = |counts: &[u32]| counts.iter().fold(0_u32, |sum, &c| sum.saturating_add(c));
@@ -239,8 +241,8 @@ mod tests {
         }
     }
 
-    /// Draws at the time `ms`. Returns the permits, and for how many milliseconds there are no
-    /// more.
+    /// Draws at the time `ms`. Returns the number of permits, and the wait in milliseconds until
+    /// more are free.
     fn drawn(value: &mut Vec<u8>, draw: &Draw, ms: u64) -> (u32, u64) {
         let (drawn, new) = draw.apply(value, Duration::from_millis(ms));
         if let Some(new) = new {
@@ -263,7 +265,7 @@ mod tests {
         assert_eq!(drawn(&mut value, &draw(3, 10, 9), 1_400), (4, 200));
     }
 
-    /// A process that takes the last permit need not ask again to learn the wait.
+    /// A process that draws the last permit learns the wait from the same answer.
     #[test]
     fn the_draw_of_the_last_permit_returns_when_there_are_more() {
         let mut value = Vec::new();

@@ -10,20 +10,20 @@ const UP: Duration = Duration::from_millis(20);
 /// The time constant with which the peak follows a lower rate. It is long, so that a counter is
 /// still refilled through a short pause of its calls.
 const DOWN: Duration = Duration::from_millis(500);
-/// The shortest time over which a rate is measured: one permit in a shorter time would look like a
-/// high rate.
+/// The minimum time over which a rate is measured. Over a shorter time, a single permit would look
+/// like a high rate.
 const STEP: Duration = Duration::from_millis(1);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
-    /// Permits per second.
+    /// The estimated peak rate, in permits per second.
     peak: f64,
-    /// When the peak was last updated. Has no meaning before the first observation.
+    /// The time of the last update of the peak. Meaningless before the first observation.
     since: Tick,
     /// Permits that calls have taken since `since`.
     used: u32,
-    /// Whether `since` is set: there was a first observation.
+    /// Whether `since` is set, which the first observation does.
     has_looked: bool,
 }
 

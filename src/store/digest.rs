@@ -10,7 +10,7 @@ use std::fmt;
 use crate::call::Key;
 use crate::keyed::Sip;
 
-/// The secret that is used if none is set. It is public.
+/// The default secret. As it is public, names made with it hide nothing.
 const NO_SECRET: &[u8] = b"tower-sentinel, format 1";
 /// The keys with which the secret is hashed.
 const FIXED: (u64, u64) = (0x736f_6d65_2066_6978, 0x6564_206b_6579_732e);
@@ -23,8 +23,8 @@ pub(crate) struct Digester([Sip; 2]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuleDigest(pub(super) [u64; 2]);
 
-/// The name of a counter: the halves of 128 bits, the high one first. It is no `u128`, whose
-/// alignment to 16 bytes would make the entries of a table larger.
+/// The name of a counter: 128 bits as two halves, the high half first. A `u128` is aligned to 16
+/// bytes, which would make the entries of a table larger.
 pub(crate) type CounterDigest = [u64; 2];
 
 impl Digester {
@@ -34,7 +34,7 @@ impl Digester {
         Self([Sip::keyed(key(1), key(2)), Sip::keyed(key(3), key(4))])
     }
 
-    /// Returns a key that replaces a secret one: a digest that is the same in all processes.
+    /// Returns a digest that replaces a secret key. It is the same in all processes.
     pub(crate) fn secret(&self, key: &Key<'_>) -> Key<'static> {
         let [high, low] = self.0.each_ref().map(|sip| sip.digest(key).get());
         Key::Agreed(high, low)
@@ -49,8 +49,7 @@ impl Digester {
         )
     }
 
-    /// Returns the name of a rule's counter: the counter of `key` if the rule counts each key
-    /// separately.
+    /// Returns the name of a rule's counter. `key` is set if the rule counts each key separately.
     pub(crate) fn counter(&self, rule: RuleDigest, key: Option<&Key<'_>>) -> CounterDigest {
         [0, 1].map(|at: usize| {
             let sip = &self.0[at];

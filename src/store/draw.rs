@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::StoreKey;
 
-/// One step at one counter: permits that are drawn, permits that are given back, and permits
-/// that were spent without the store. A store applies all of it or nothing.
+/// A request for one counter: permits to draw, permits to give back, and permits that were spent
+/// without the store. A store applies the whole request or nothing.
 ///
-/// The engine creates it. A store calls [`apply`](Self::apply), or passes the
-/// [`arguments`](Self::arguments) to a script that does the same.
+/// The engine creates draws. A store calls [`apply`](Self::apply), or passes the
+/// [`arguments`](Self::arguments) to a script that computes the same result.
 ///
 /// # Examples
 ///
@@ -59,22 +59,22 @@ pub struct Draw {
     pub(crate) bucket: Duration,
     /// The number of buckets of the window.
     pub(crate) buckets: u32,
-    /// The permits of a window, over all processes.
+    /// The maximum number of permits in a window, over all processes.
     pub(crate) limit: u32,
     /// Permits that calls wait for.
     pub(crate) firm: u32,
-    /// Permits to draw ahead of calls, as far as some are left after the firm ones.
+    /// Permits to draw ahead of calls, if any are left after the firm ones.
     pub(crate) soft: u32,
-    /// At most the free permits divided by this number are drawn ahead.
+    /// Limits the permits drawn ahead: to the free permits divided by this number.
     pub(crate) divisor: u32,
     /// Whether the permits are for the bucket after the present one.
     pub(crate) next: bool,
     /// Permits to give back.
     pub(crate) back: Option<Booking>,
-    /// The epoch of the value in which this process's permits are counted; none if it has no such
-    /// permits. If the value has another epoch, the draw is not applied.
+    /// The epoch of the value in which this process's permits are counted; the default if the
+    /// process has no counted permits. If the value has another epoch, the draw is not applied.
     pub(crate) known: Epoch,
-    /// Permits that were spent without the store, to be counted now.
+    /// Permits that were spent without the store, which the store now counts.
     pub(crate) add: Vec<Booking>,
     /// How long the value is kept, if not for its window and two buckets more.
     pub(crate) kept: Option<Duration>,
@@ -82,15 +82,15 @@ pub struct Draw {
     pub(crate) wait: Duration,
 }
 
-/// Permits of one bucket: buckets are numbered from the start of the store's clock.
+/// A number of permits of one bucket. Buckets are numbered from the start of the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Booking {
     pub(crate) bucket: u64,
     pub(crate) permits: u32,
 }
 
-/// The creation time of a counter, or of all data of a store. If the epoch has changed, what was
-/// counted before is lost. The default stands for no epoch.
+/// The creation time of a counter, or of all data of a store. If the epoch has changed, earlier
+/// counts are lost. The default stands for no epoch.
 ///
 /// # Examples
 ///
@@ -121,7 +121,7 @@ pub enum Drawn {
     /// The draw was applied.
     #[non_exhaustive]
     Granted {
-        /// How many permits were drawn. They are fewer than asked for if too few were free.
+        /// How many permits were drawn: fewer than requested if too few were free.
         permits: u32,
         /// How many permits are left in the counter.
         free: u32,
@@ -131,17 +131,18 @@ pub enum Drawn {
         bucket: u64,
         /// The epoch of the value.
         epoch: Epoch,
-        /// How long until there is one more permit if none is left or too few were; otherwise zero.
+        /// The time until one more permit is free, if none is left or fewer were granted than calls
+        /// wait for; otherwise zero.
         wait: Duration,
     },
-    /// Nothing was applied, because the value has another epoch than the one that the draw names.
+    /// The draw was not applied, because the epoch of the value differs from that of the draw.
     #[non_exhaustive]
     Lost {
         /// How long the present bucket lasts by the store's clock.
         rest: Duration,
         /// The number of the present bucket.
         bucket: u64,
-        /// The epoch of the value that is there now.
+        /// The epoch of the current value.
         epoch: Epoch,
     },
 }
@@ -201,17 +202,18 @@ impl Draw {
     /// Returns how long the engine waits for the answer before it decides without it.
     ///
     /// A store on several servers should answer before that time, with an error of kind
-    /// [`Late`](super::StoreErrorKind::Late) for each draw whose server has not answered. Then the
-    /// answers of the other servers can be used.
+    /// [`Late`](super::StoreErrorKind::Late) for each draw whose server has not answered. The
+    /// engine can then use the answers of the other servers.
     #[must_use]
     pub const fn wait(&self) -> Duration {
         self.wait
     }
 
-    /// Applies the draw to a `value`, which is empty if there is none, at the time `now` since
-    /// the start of the store's clock. Returns the answer, and the new value if it has changed.
+    /// Applies the draw to the `value` of its counter, at the time `now` since the start of the
+    /// store's clock. An empty `value` stands for a new counter. Returns the answer, and the new
+    /// value if it has changed.
     ///
-    /// A value that is not one of this format counts as none.
+    /// A value in another format is treated as empty.
     #[must_use]
     pub fn apply(&self, value: &[u8], now: Duration) -> (Drawn, Option<Vec<u8>>) {
         super::counter::apply(self, value, now)
@@ -297,7 +299,8 @@ impl Epoch {
 
 impl NodeId {
     pub(crate) fn random() -> Self {
-        // The random keys of a `RandomState` are private, but a hash made with them is as random.
+        // The random keys of a `RandomState` cannot be read, but a hash made with them is as random
+        // as they are.
         let half = || u128::from(RandomState::new().hash_one(0));
         Self(half() << 64 | half())
     }

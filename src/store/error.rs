@@ -1,4 +1,4 @@
-//! The errors of stores that gave no answer.
+//! The errors with which requests to a store fail.
 
 use std::fmt;
 
@@ -19,8 +19,8 @@ pub struct StoreError {
     detail: Box<str>,
 }
 
-/// The kinds of a [`StoreError`]. The engine treats all of them alike, as a missing answer. They
-/// are labels for logs and metrics.
+/// The kinds of a [`StoreError`]. The engine treats all kinds alike, as a missing answer. They
+/// serve as labels in logs and metrics.
 ///
 /// # Examples
 ///
@@ -36,7 +36,7 @@ pub enum StoreErrorKind {
     Unreachable,
     /// There was no answer in time.
     Late,
-    /// The store accepts no writes: it is a replica, or still loads its data.
+    /// The store accepts no writes: it is a replica, or is still loading its data.
     ReadOnly,
     /// The store has no memory left.
     Full,
@@ -76,7 +76,8 @@ impl StoreErrorKind {
         Self::Moved,
     ];
 
-    /// Returns the position of the kind in [`ALL`](Self::ALL), which is also that of its count.
+    /// Returns the position of the kind in [`ALL`](Self::ALL), which is also the position of its
+    /// count in `StoreFigures::errors`.
     pub(crate) const fn index(self) -> usize {
         self as usize
     }

@@ -21,19 +21,19 @@ impl Count {
 /// The counts of the shared rules with one id. They include all keys and survive reloads.
 #[derive(Debug, Default)]
 pub(crate) struct RuleCounts {
-    /// Permits that the store has granted and calls have taken.
+    /// Permits that calls have taken from grants of the store.
     pub(crate) granted: Count,
-    /// Calls that waited for the store.
+    /// Calls that had to wait for the store.
     pub(crate) waited: Count,
     /// Calls that were refused.
     pub(crate) refused: Count,
-    /// Permits that calls have taken without the store.
+    /// Permits that calls have taken from the process's local share.
     pub(crate) local: Count,
-    /// Permits that were drawn, not used, and given back to the store.
+    /// Permits that were drawn, but given back to the store unused.
     pub(crate) repaid: Count,
     /// Permits that were drawn and could be neither used nor given back.
     pub(crate) lost: Count,
-    /// Keys that were given their whole quota back.
+    /// Resets of keys, which give a key its whole quota back.
     pub(crate) resets: Count,
 }
 
@@ -68,7 +68,7 @@ impl RuleFigures {
         *self.0.lock() = counts.clone();
     }
 
-    /// How many keys were given their whole quota back, under the present id.
+    /// Returns the number of resets of keys under the rule's present id.
     #[cfg(feature = "page")]
     pub(crate) fn resets(&self) -> u64 {
         self.counts().resets.get()

@@ -1,4 +1,4 @@
-//! The handle of the task that asks the store.
+//! The handle of the background task that sends requests to the store.
 
 use std::{fmt, io};
 
@@ -11,8 +11,8 @@ use super::refill::Refiller;
 use crate::base::sync::{Arc, Ordering};
 use crate::base::timer;
 
-/// The task that asks the store for an engine. Dropping it stops the task. From then on, each rule
-/// admits this process's share of its limit.
+/// The handle of the task that sends an engine's requests to its store. Dropping it stops the task.
+/// From then on, each rule admits this process's share of its limit.
 ///
 /// # Examples
 ///
@@ -57,13 +57,14 @@ impl StoreHandle {
         })
     }
 
-    /// Stops the task. It first waits for the answers that calls wait for, gives unused permits
-    /// back, and reports to the store that this process leaves. This takes a few trips if the store
-    /// answers, and at most three times [`store_wait`](super::StoreSettings::store_wait).
+    /// Stops the task. Before it ends, the task waits for the answers that calls wait for, gives
+    /// unused permits back, and reports to the store that this process leaves. This takes a few
+    /// trips if the store answers, and at most three times
+    /// [`store_wait`](super::StoreSettings::store_wait).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future stops the task at once. Then unused permits are not given back.
+    /// Dropping the future stops the task at once, without giving unused permits back.
     pub async fn shutdown(mut self) {
         self.hub.stops.store(true, Ordering::Release);
         self.hub.wake();

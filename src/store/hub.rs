@@ -18,18 +18,18 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Lock, Ordering, W
 use crate::clock::Tick;
 use crate::clock::timekeeper::Timekeeper;
 
-/// The most counters that are trimmed per beat, so that a beat stays short.
+/// The maximum number of counters that are trimmed per beat, so that a beat stays short.
 const TRIMMED_PER_BEAT: usize = 1_024;
-/// Counters are trimmed in batches of this size. The counters of a batch are pinned in their table
-/// meanwhile, so a batch must be smaller than the set of entries among which a new key looks for a
-/// place.
+/// The number of counters that are trimmed in one batch. A table cannot evict the counters of a
+/// batch while it runs, so a batch must be smaller than the set of entries in which a new key is
+/// placed.
 const TRIM_BATCH: usize = 8;
-/// The shortest time between two calls of the watcher.
+/// The minimum time between two calls of the watcher.
 const WATCHES: Duration = Duration::from_secs(1);
-/// Stands for the rank of a process whose beats were not answered yet.
+/// The rank of a process until a beat was answered.
 const NO_RANK: u32 = u32::MAX;
 
-/// The assumed length of a trip until one was measured.
+/// The assumed duration of a trip until the first one was measured.
 const FIRST_TRIP: Duration = Duration::from_millis(1);
 
 /// Whether the store can be asked.
@@ -45,16 +45,17 @@ pub(crate) enum HubMode {
     /// The store answers again. All processes now report what they admitted without it, and draw no
     /// more than their share.
     Recovering,
-    /// The task has asked the store for the first time and has no answer yet.
+    /// The task has sent its first request and has no answer yet.
     Starting,
 }
 
-/// A function of the engine that looks at the state of the store.
+/// A function of the engine that checks the state of the store after beats, to report findings.
 type Watcher = std::sync::Arc<dyn Fn() + Send + Sync>;
 
 /// See the [module](self).
 pub(crate) struct Hub {
-    /// If it is `None`, no task is ever started, and all counters are served from local shares.
+    /// The store. Without one, no task is ever started, and all counters are served from local
+    /// shares.
     store: Option<std::sync::Arc<dyn QuotaStore>>,
     digester: Digester,
     prefix: std::sync::Arc<str>,
@@ -70,15 +71,16 @@ pub(crate) struct Hub {
     count: AtomicU32,
     /// The number of processes that were alive at the last beat.
     alive: AtomicU32,
-    /// How many live processes have other settings.
+    /// For each setting, the number of live processes whose value differs from that of this
+    /// process.
     others: Lock<Agreed>,
     /// The watcher, and the earliest time of its next call.
     watcher: Lock<(Option<Watcher>, Tick)>,
     /// [`NO_RANK`] until a beat was answered.
     rank: AtomicU32,
-    /// The moving average of the length of trips, in ns; 0 before the first one.
+    /// The moving average of the duration of trips, in ns; 0 before the first trip.
     trip_ns: AtomicU64,
-    /// The decaying maximum of the length of trips, in ns.
+    /// The decaying maximum of the duration of trips, in ns.
     slowest_ns: AtomicU64,
     last_error: Lock<Option<super::StoreError>>,
     /// The last error of kind `Refused`, and when it came.
@@ -89,13 +91,13 @@ pub(crate) struct Hub {
     all: Lock<Registered>,
     /// The number of counters that exist.
     counters: AtomicU64,
-    /// Calls that rules in shadow mode judge once the store has answered.
+    /// Admitted calls that rules in shadow mode judge once the store has answered.
     late: LateCalls,
-    /// The time after the one at which a reset was heard of last, in ns; 0 before that.
+    /// One nanosecond after the last time at which a reset became known; 0 before the first reset.
     pub(super) reset_before: AtomicU64,
     /// Wakes the refiller.
     waker: Lock<Option<Waker>>,
-    /// Whether the refiller runs: it can run only once at a time.
+    /// Whether the refiller runs, so that no second one is started.
     pub(super) is_started: AtomicBool,
     /// Whether the refiller is asked to end.
     pub(super) stops: AtomicBool,
@@ -168,7 +170,7 @@ impl Hub {
         &self.digester
     }
 
-    /// Returns the key of the counter of this name.
+    /// Returns the key in the store of the counter with this name.
     pub(crate) fn key(&self, [high, low]: CounterDigest) -> StoreKey {
         let digest = u128::from(high) << 64 | u128::from(low);
         StoreKey::new(self.prefix.clone(), digest)
@@ -216,7 +218,7 @@ impl Hub {
         }
     }
 
-    /// Stores what a beat has answered: the number of live processes, the rank of this one, and how
+    /// Stores the answer to a beat: the number of live processes, the rank of this process, and how
     /// many processes have other settings.
     pub(super) fn note_beat(&self, beat: &Beat) {
         self.alive.store(beat.nodes, Ordering::Relaxed);
@@ -246,7 +248,7 @@ impl Hub {
         self.watcher.lock().0 = Some(std::sync::Arc::new(watcher));
     }
 
-    /// Does the periodic work that comes with a beat.
+    /// Does the periodic work of a beat: trims counters, and calls the watcher.
     pub(super) fn do_periodic_work(&self, now: Tick) {
         self.trim_some(now);
         self.notify_watcher(now);
@@ -276,7 +278,7 @@ impl Hub {
         self.alive.load(Ordering::Relaxed)
     }
 
-    /// Returns the moving average of the length of trips.
+    /// Returns the moving average of the duration of trips.
     pub(crate) fn trip(&self) -> Duration {
         match self.trip_ns.load(Ordering::Relaxed) {
             0 => FIRST_TRIP,
@@ -284,12 +286,12 @@ impl Hub {
         }
     }
 
-    /// Returns the decaying maximum of the length of the last trips.
+    /// Returns the decaying maximum of the duration of trips.
     pub(super) fn slowest_trip(&self) -> Duration {
         Duration::from_nanos(self.slowest_ns.load(Ordering::Relaxed))
     }
 
-    /// Notes the length of a trip.
+    /// Notes the duration of a trip.
     pub(super) fn note_trip(&self, took: Duration) {
         let last = self.trip_ns.load(Ordering::Relaxed);
         let took = crate::clock::nanos(took);
@@ -316,7 +318,7 @@ impl Hub {
         self.last_error.lock().clone()
     }
 
-    /// Returns the last error by which the store has refused a request, and when it came.
+    /// Returns the last error with which the store refused a request, and its time.
     pub(crate) fn last_refusal(&self) -> Option<(super::StoreError, Tick)> {
         self.last_refusal.lock().clone()
     }
@@ -334,9 +336,9 @@ impl Hub {
     pub(super) fn look_at(&self, quota: &Arc<SharedQuota>) {
         if !quota.is_listed.swap(true, Ordering::AcqRel) {
             self.asking.lock().push(quota.clone());
-            // The mode is read after the push, because a refiller that ends sets it before it
-            // empties the list. Without a refiller, nothing else would remove the quota, and hub
-            // and quota would keep each other alive.
+            // The mode is read after the push, because a refiller that ends sets the mode before it
+            // empties the list. Without a refiller, nothing else would remove the quota from the
+            // list, and the hub and the quota would keep each other alive.
             if self.mode() == HubMode::Idle {
                 drop(self.take_asking());
             }
@@ -357,7 +359,7 @@ impl Hub {
         *self.waker.lock() = Some(waker.clone());
     }
 
-    /// Returns whether the list of the refiller has a counter.
+    /// Returns whether any counter is on the list of the refiller.
     pub(super) fn is_asked(&self) -> bool {
         !self.asking.lock().is_empty()
     }
@@ -371,8 +373,7 @@ impl Hub {
         asking
     }
 
-    /// Keeps a `call` that was let through already, and judges it once the store has answered its
-    /// draw.
+    /// Keeps a `call` that was already admitted. It is judged once the store has answered its draw.
     pub(crate) fn judge_late(&self, call: Box<dyn LateCall>) {
         // A task that ends sets the mode before it empties the list.
         let is_gone = || self.mode() == HubMode::Idle;

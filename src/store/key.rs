@@ -1,9 +1,9 @@
-//! Names of counters in a store.
+//! The keys of counters in a store.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-/// The length of the longest prefix, in bytes.
+/// The maximum length of a prefix, in bytes.
 const MOST_PREFIX: usize = 32;
 /// The length of the part of a key after its prefix, in bytes: `:1:`, two braces and 32 digits.
 const REST: usize = 37;

@@ -1,4 +1,4 @@
-//! The counters of one rule that counts each key separately.
+//! The counters of a rule that counts each key separately.
 
 use super::StoreError;
 use super::digest::{CounterDigest, RuleDigest};
@@ -16,7 +16,8 @@ pub(crate) struct KeyedQuotas {
     table: Table<SharedQuota>,
     digest: RuleDigest,
     rule: Arc<QuotaRule>,
-    /// The counter that keys without a place in the table share while the store is away.
+    /// The counter that keys share if they have no place in the table while the store is
+    /// unavailable.
     others: Arc<SharedQuota>,
 }
 
@@ -34,8 +35,8 @@ impl KeyedQuotas {
         }
     }
 
-    /// Returns the counter of `key`, after setting its terms to `terms`. Creates it if there is
-    /// none.
+    /// Returns the counter of `key`, and sets its terms to `terms`. Creates the counter if the key
+    /// has none.
     pub(crate) fn of(&self, key: &Key<'_>, terms: Terms, now: Tick) -> Arc<SharedQuota> {
         let digest = self.rule.hub.digester().counter(self.digest, Some(key));
         let found = |quota: &Arc<SharedQuota>| {
@@ -48,8 +49,8 @@ impl KeyedQuotas {
         quota
     }
 
-    /// Returns the limit of `key`, how many permits of it this process can still get in this bucket
-    /// as far as it knows, and when the bucket ends. If the key has no counter, an unused one with
+    /// Returns the limit of `key`, the estimated number of permits that this process can still get
+    /// in this bucket, and the end of the bucket. If the key has no counter, an unused counter with
     /// these `terms` is assumed.
     pub(crate) fn left(&self, key: &Key<'_>, terms: Terms, now: Tick) -> Option<(u32, u32, Tick)> {
         let digest = self.rule.hub.digester().counter(self.digest, Some(key));
@@ -59,7 +60,8 @@ impl KeyedQuotas {
         }
     }
 
-    /// Gives `key` its whole quota back, in all processes. Returns whether it had taken any.
+    /// Gives `key` its whole quota back, in all processes. Returns whether the key had taken any
+    /// permits.
     pub(crate) async fn reset(&self, key: &Key<'_>) -> Result<bool, StoreError> {
         let hub = &self.rule.hub;
         let digest = hub.digester().counter(self.digest, Some(key));
@@ -99,12 +101,13 @@ impl KeyedQuotas {
         match made {
             Some(quota) => quota,
             None if !self.rule.hub.is_up() => self.others.clone(),
-            // The table is full. The call gets a counter of its own, which is dropped after it. So
-            // this counter draws nothing ahead, and serves no local share if the store goes away.
+            // The table is full. The call gets a temporary counter, which is dropped after it. So
+            // this counter draws nothing ahead, and serves no local share if the store becomes
+            // unavailable.
             None => new(Terms {
                 exact: true,
                 when_down: WhenDown::Closed,
-                // Nothing is borrowed, as the process would forget how much.
+                // Nothing is borrowed, as the loan would be forgotten together with the counter.
                 ahead: 0,
                 ..terms
             }),

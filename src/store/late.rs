@@ -1,21 +1,22 @@
-//! Calls that were let through while a rule in shadow mode asks the store about them. They do not
-//! wait for the answer, and are judged once it has come.
+//! Calls that were admitted while a rule in shadow mode asks the store about them. They do not wait
+//! for the answer, and are judged once it has arrived.
 //!
-//! The store's task judges them after each answer. If a call's answer has come already, or the task
-//! has ended, the thread that adds the call judges it at once. That check is made under the lock of
-//! the list, so either the task finds the call in the list, or the check sees the answer.
+//! The store's task judges answered calls after each trip. If a call is already answered when it is
+//! added, or the task has ended, the adding thread judges the call at once. It checks this under
+//! the lock of the list, so either the task finds the call in the list, or the check sees the
+//! answer.
 
 use std::fmt;
 
 use crate::base::sync::{AtomicBool, Bug, Lock, Ordering, planted};
 
-/// A call that is judged after it was let through.
+/// A call that is judged after it was admitted.
 pub(crate) trait LateCall: fmt::Debug + Send {
     /// Returns whether the store has answered.
     fn is_answered(&self) -> bool;
 
-    /// Judges the call by the answer; without one, by the rule's setting for a store that is away.
-    /// Runs hooks, so it must be called without locks.
+    /// Judges the call by the answer; without an answer, by the rule's setting for an unavailable
+    /// store. Runs hooks, so it must be called without locks.
     fn settle(self: Box<Self>);
 }
 

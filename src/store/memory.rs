@@ -14,18 +14,18 @@ use crate::base::sync::Lock;
 use crate::base::timer;
 use crate::clock::{Clock, MonotonicClock, Tick};
 
-/// A process whose last beat is older than this is not counted as alive. It is the time of four
-/// beats.
+/// A process whose last beat is older than this is not counted as alive. Four beats are sent in
+/// this time.
 const ALIVE: Duration = Duration::from_secs(1);
-/// The reading of the store's clock when its [`Clock`] reads zero: a time of the present, as a
-/// server has.
+/// The reading of the store's clock when its [`Clock`] reads zero: a realistic UNIX time, like that
+/// of a server.
 const START: Duration = Duration::from_secs(1_700_000_000);
 
-/// A [`QuotaStore`] in memory, for tests, and for several engines of one program. Clones are
-/// the same store.
+/// A [`QuotaStore`] in memory, for tests, and for several engines of one program. Clones share one
+/// store.
 ///
-/// It behaves as a store on a network does, and can be made to fail like one. It keeps one counter
-/// for each key that was drawn from within about the last window.
+/// It behaves like a store on a network, and can be made to fail like one. It keeps the counter of
+/// each key for about one window after its last draw.
 ///
 /// # Examples
 ///
@@ -57,7 +57,7 @@ struct MemoryState {
     sweep_at: usize,
     /// The reading of the store's clock when the [`Clock`] reads zero.
     start: Duration,
-    /// The fault of every request for which `next` has none.
+    /// The fault of every request while `next` is empty.
     always: Option<Fault>,
     /// The faults of the next requests, in order.
     next: VecDeque<Fault>,
@@ -71,11 +71,11 @@ struct Data {
     values: HashMap<StoreKey, StoredValue>,
     /// The live processes, with the time and content of their last beats.
     nodes: HashMap<NodeId, (Duration, Alive)>,
-    /// When the data began; no epoch before the first beat.
+    /// The epoch of the data; the default before the first beat.
     epoch: Epoch,
-    /// How many beats the store has counted.
+    /// The number of beats that were counted.
     beats: u64,
-    /// How many of them have told of a reset.
+    /// The number of counted beats that announced a reset.
     resets: u64,
 }
 
@@ -87,7 +87,7 @@ struct StoredValue {
 
 /// A way in which a request to a [`MemoryStore`] fails.
 ///
-/// A slow request sleeps on tokio's timer; without one it is not slow.
+/// A slow request sleeps on tokio's timer. Without a timer, it is not delayed.
 ///
 /// # Examples
 ///
@@ -109,9 +109,9 @@ struct StoredValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The request arrives with this delay. If the future is dropped before, it never arrives.
+    /// The request arrives after this delay. If the future is dropped earlier, it never arrives.
     SlowRequest(Duration),
-    /// The request arrives at once, and the answer with this delay.
+    /// The request arrives at once, and the answer after this delay.
     SlowAnswer(Duration),
     /// The request never arrives, and no error is returned: the future stays pending.
     LostRequest,
@@ -130,7 +130,7 @@ impl MemoryStore {
         Self::with_clock(MonotonicClock::new())
     }
 
-    /// Creates an empty store whose time goes by `clock`.
+    /// Creates an empty store that uses `clock`.
     #[must_use]
     pub fn with_clock(clock: impl Clock) -> Self {
         let state = MemoryState {
@@ -160,20 +160,19 @@ impl MemoryStore {
         self.0.state.lock().next.extend(faults);
     }
 
-    /// Deletes all data, as a server does that restarts without its data.
+    /// Deletes all data, like a server that restarts without its data.
     pub fn flush(&self) {
         self.0.state.lock().data = Data::default();
     }
 
-    /// Keeps a copy of all data, as a server does that writes a snapshot.
+    /// Keeps a copy of all data, like a server that writes a snapshot.
     pub fn save(&self) {
         let mut state = self.0.state.lock();
         state.saved = state.data.clone();
     }
 
     /// Goes back to the data of the last [`save`](Self::save), or to no data if there was none. A
-    /// server does so when it restarts from its snapshot, and a replica that lags when it takes
-    /// over.
+    /// server does so when it restarts from a snapshot, and a lagging replica when it takes over.
     pub fn restore(&self) {
         let mut state = self.0.state.lock();
         state.data = state.saved.clone();
@@ -425,8 +424,8 @@ mod tests {
         assert_eq!(drawn(&store, 5).await, Ok(5));
         store.restore();
         assert_eq!(drawn(&store, 9).await, Ok(7));
-        // A process that has seen no later beat than the snapshot notices nothing. The other one
-        // does, and begins a new epoch for all.
+        // A process whose last beat is in the snapshot notices nothing. The process with a later
+        // beat begins a new epoch for all.
         let other = store.beat(says(2, false, 0)).await.unwrap();
         assert_eq!(other.epoch, before.epoch);
         let after = store.beat(says(1, false, last.count + 1)).await.unwrap();

@@ -1,7 +1,8 @@
-//! Mistakes in the set-up of a store that only the store can detect.
+//! Mistakes in the setup of a store that only the store can detect.
 
-/// A mistake in the set-up of a store that the store [has noticed](super::QuotaStore::mistakes).
-/// The engine reports it as a [finding](crate::Sentinel::findings).
+/// A mistake in the setup of a store that the store itself [has
+/// detected](super::QuotaStore::mistakes). The engine reports it as a
+/// [finding](crate::Sentinel::findings).
 ///
 /// # Examples
 ///
@@ -17,9 +18,9 @@
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreMistake {
-    /// The store evicts counters when its memory is full, by the policy of this name. A counter
-    /// that is evicted admits its whole limit once more.
+    /// The store evicts counters when its memory is full, by the policy of this name. The rule of
+    /// an evicted counter admits its whole limit once more.
     Evicts(String),
-    /// A password goes to another machine without TLS.
+    /// A password is sent to another machine without TLS.
     PlainPassword,
 }

@@ -1,8 +1,8 @@
 //! Stores that count a limit for several processes.
 //!
 //! A [`QuotaStore`] holds one counter per rule and subject. Processes draw permits from it in
-//! advance, so that most calls are decided without the store. A store only has to change one small
-//! value atomically, and to read a clock that all processes share. The decision itself is made by
+//! advance, so that most calls are decided without the store. A store only has to update one small
+//! value atomically, by a clock that all processes share. The decision itself is made by
 //! [`Draw::apply`], a pure function.
 //!
 //! * `RedisStore` (feature `redis`) keeps counters on a Redis or Valkey server.
@@ -11,7 +11,7 @@
 //!
 //! # Examples
 //!
-//! A store over any key-value service with an atomic update is a few lines:
+//! A store over any key-value service with atomic updates takes a few lines:
 //!
 //! ```
 //! use std::collections::HashMap;

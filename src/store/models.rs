@@ -1,8 +1,8 @@
 //! Loom models of calls, refunds and a refiller on one cell, and of calls that wait for the
 //! refiller's answer.
 //!
-//! Each model runs in all interleavings, counts the permits that are taken, given back and left,
-//! and has a twin with a planted bug that must fail.
+//! Each model runs in all interleavings, and counts the permits that are taken, given back and
+//! left. A twin of each model with a planted bug must fail.
 
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::clock::{Clock, Tick};
 pub(crate) const BUCKET: Duration = Duration::from_millis(100);
 
 /// The terms of a counter of costs with a limit of 5 units, which refuses all calls while its store
-/// is away.
+/// is unavailable.
 pub(crate) const COSTS: Terms = Terms {
     limit: 5,
     per_node: false,
@@ -115,7 +115,7 @@ model! {
     a_take_during_the_close_of_its_lease at 3 fails with
         a_close_that_returns_what_was_taken: LeaseBlindClose;
     || {
-        // The taker has read the clock before the end of the bucket, and the closer after it.
+        // The taker has read the clock before the end of the bucket, the closer after it.
         let cell = cell(2);
         let taker = spawn(&cell, |cell| u32::from(take(cell, 99).is_some()));
         let closed = cell.close(ms(100)).map_or(0, |(_, closed)| closed);
@@ -209,12 +209,12 @@ pub(super) const CONDITIONS: Conditions = Conditions {
     is_recovering: false,
 };
 
-/// Creates a counter for which `N` calls wait, and the draw for them, which is on its way.
+/// Creates a counter with `N` waiting calls, and the draw for these calls, which is in flight.
 fn asked<const N: usize>() -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay) {
     asked_before(None)
 }
 
-/// As [`asked`], with calls that can borrow from the next bucket if they can start before `latest`.
+/// Like [`asked`], but calls can borrow from the next bucket if it begins before `latest`.
 fn asked_before<const N: usize>(
     latest: Option<Tick>,
 ) -> (Arc<Hub>, Arc<SharedQuota>, [Ticket; N], OnTheWay) {
@@ -332,7 +332,7 @@ model! {
         a_borrower_that_has_left_and_is_answered: TicketAnswersGone;
     || {
         let (hub, quota, [ticket], sent) = asked_before(Some(ms(500)));
-        // No permit is left in this bucket, so the call asks for one of the next.
+        // No permit is left in this bucket, so the call asks for a permit of the next bucket.
         grant_some(sent, 0);
         let (draw, sent) = next(&quota);
         assert!(draw.next);
@@ -349,7 +349,7 @@ model! {
 
 // === calls that were let through before their answer ===
 
-/// A call that is judged after it was let through. To be judged, it takes its answer.
+/// An admitted call that is judged later. Judging it takes its answer.
 #[derive(Debug)]
 struct RunningCall {
     ticket: Ticket,
@@ -367,8 +367,8 @@ impl LateCall for RunningCall {
     }
 }
 
-/// Hands a waiting call over to be judged late, while another thread runs `task` as the store's
-/// task. Returns how often the call was judged.
+/// Registers a waiting call to be judged late, while another thread runs `task` as the store's
+/// task. Returns how many times the call was judged.
 fn judged_during(task: fn(&Hub, OnTheWay)) -> u32 {
     let (hub, _, [ticket], sent) = asked();
     let refiller = {

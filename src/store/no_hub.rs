@@ -1,8 +1,9 @@
-//! Replaces the hub in builds without the `shared` feature, in which an engine has no store.
+//! A replacement for the hub in builds without the `shared` feature, in which an engine has no
+//! store.
 
 use super::StoreStatus;
 
-/// A hub that never exists.
+/// An uninhabited type in place of the hub.
 #[derive(Debug)]
 pub(crate) enum Hub {}
 

@@ -1,29 +1,29 @@
-//! Limits the draws on their way to a store, so that it answers them well within the time that
-//! calls wait.
+//! Limits the draws in flight to a store, so that it answers them well within the time that calls
+//! wait.
 //!
-//! A server runs one command after the other, so what it was sent before delays what it is sent
-//! next, including beats. Draws above the limit wait in the process. They are not sent at all if
-//! their calls leave first.
+//! A server runs commands in sequence, so commands that were sent earlier delay later ones,
+//! including beats. Draws above the limit wait in the process. If their calls leave first, they are
+//! never sent.
 
 use std::time::Duration;
 
 use crate::clock::{Tick, nanos};
 
-/// The draws on their way may take the store `1 / PART` of the time that calls wait, and the draws
-/// of one trip `1 / PART` of that.
+/// All draws in flight may take `1 / PART` of the time that calls wait, and the draws of one trip
+/// may take `1 / PART` of that time.
 const PART: u32 = 4;
-/// The limit is at least this many draws. A server answers these in less than the duration of a
-/// trip over most networks.
+/// The minimum limit of draws in flight. Over most networks, a server answers this many draws in
+/// less time than a trip takes.
 const LEAST: usize = 64;
-/// The limit is at most this many draws.
+/// The maximum limit of draws in flight.
 const MOST: usize = 4_096;
-/// The most draws of one trip.
+/// The maximum number of draws of one trip.
 const MOST_OF_TRIP: usize = 512;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct TripPace {
-    /// The time that all draws on their way may take the store, in ns.
+    /// The time in which the store should answer all draws in flight, in ns.
     time_ns: u64,
     /// The moving average of the time that the store takes for a draw, in ns.
     draw_ns: u64,
@@ -32,7 +32,7 @@ pub(super) struct TripPace {
 }
 
 impl TripPace {
-    /// Creates the pace for a store for whose answer calls wait at most `wait`.
+    /// Creates the pace for calls that wait for the store for at most `wait`.
     pub(super) fn new(wait: Duration, now: Tick) -> Self {
         Self {
             time_ns: nanos(wait / PART),
@@ -43,20 +43,22 @@ impl TripPace {
 
     /// Notes that `draws` draws, which were `sent` together, are answered at `now`.
     pub(super) fn note(&mut self, draws: usize, sent: Tick, now: Tick) {
-        // Until the previous trip was answered, the store was busy with it.
+        // The store was busy with the previous trip until it was answered, so the time counts from
+        // then.
         let took = now.nanos_since(sent.max(self.answered).min(now));
         self.answered = now;
         let each = took / draws.max(1) as u64;
         self.draw_ns = self.draw_ns - self.draw_ns / 8 + each / 8;
     }
 
-    /// Returns how many draws may be on their way.
+    /// Returns how many draws may be in flight.
     fn most(&self) -> usize {
         let most = self.time_ns / self.draw_ns.max(1);
         usize::try_from(most).map_or(MOST, |most| most.clamp(LEAST, MOST))
     }
 
-    /// Returns how many draws the next trip may have, while `on_their_way` draws are unanswered.
+    /// Returns the maximum number of draws of the next trip, while `on_their_way` draws are
+    /// unanswered.
     pub(super) fn room(&self, on_their_way: usize) -> usize {
         let most = self.most();
         let of_trip = (most / PART as usize).min(MOST_OF_TRIP);
@@ -68,8 +70,8 @@ impl TripPace {
 mod tests {
     use super::*;
 
-    /// Returns the room after `trips` trips in sequence of `draws` draws each, where one draw takes
-    /// `each_us`.
+    /// Returns the room after a sequence of `trips` trips with `draws` draws each, where a draw
+    /// takes `each_us`.
     fn room(wait_ms: u64, trips: u64, draws: u64, each_us: u64) -> usize {
         let mut pace = TripPace::new(Duration::from_millis(wait_ms), Tick::ZERO);
         let mut now = Tick::ZERO;
@@ -86,11 +88,11 @@ mod tests {
         for (wait_ms, trips, draws, each_us, expected) in [
             // No trip was measured yet.
             (200, 0, 1, 1, MOST_OF_TRIP),
-            // A quarter of the wait is the time of 5 000 draws, and of 1 000.
+            // In a quarter of the wait, the store answers 5 000 and 1 000 draws.
             (200, 100, 16, 10, MOST_OF_TRIP),
             (200, 100, 16, 50, 250),
             (50, 100, 16, 50, LEAST),
-            // The least that is always allowed.
+            // The store is slow, so the minimum applies.
             (50, 100, 16, 1_000, LEAST / 4),
             (50, 100, 1, 30_000, LEAST / 4),
         ] {

@@ -1,4 +1,4 @@
-//! What a store of shared quotas must be able to do.
+//! The trait of stores that count limits for several processes.
 
 use std::fmt;
 use std::pin::Pin;
@@ -26,12 +26,12 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// A store that several processes share.
 ///
 /// The [module](super) shows how to write one. Implementations need neither retries nor timeouts:
-/// the engine drops a future that is late, and asks again at times of its own choice.
+/// the engine drops late futures, and decides when to ask again.
 ///
 /// # Cancel safety
 ///
-/// A dropped future may or may not have had its effect. The engine assumes the worse of both: the
-/// permits that it asked for are lost, and what it gave back is not given back again.
+/// A dropped future may or may not have had its effect. For each part of a draw, the engine assumes
+/// the worse case: the requested permits are lost, and the returned permits are not returned again.
 ///
 /// # Examples
 ///
@@ -45,17 +45,18 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// ```
 pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
     /// Applies each of `draws` to the value of its key, at most once, and returns the answers in
-    /// the same order. "At most once" forbids retries of a draw that may have arrived: they would
-    /// give its permits back twice.
+    /// the same order. "At most once" forbids retries of a draw that may have arrived, as a retry
+    /// would return its permits twice.
     ///
     /// # Errors
     ///
-    /// The outer error says that no draw is known to have been applied. An inner error says so
-    /// about a single draw, while the others have an answer.
+    /// The outer error means that no draw is known to have been applied. An inner error means this
+    /// for a single draw, while the other draws have answers.
     fn draw<'a>(&'a self, draws: &'a [Draw]) -> StoreFuture<'a, Vec<Result<Drawn, StoreError>>>;
 
-    /// Reports that a process is alive, or that it leaves, and asks how many are alive: those that
-    /// have reported within the last second. The store [counts](Alive::count) the beats.
+    /// Reports that a process is alive, or that it leaves. The answer contains the number of live
+    /// processes: those that have reported within the last second. The store [counts](Alive::count)
+    /// the beats.
     ///
     /// # Errors
     ///
@@ -65,12 +66,12 @@ pub trait QuotaStore: fmt::Debug + Send + Sync + 'static {
     /// Returns the prefix of the keys of all counters: 1 to 32 ASCII letters, digits, `_`, `.`, `:`
     /// or `-`. With any other text [`start_store`](crate::Sentinel::start_store) fails. Only
     /// processes with the same prefix count together, so services that must not count together need
-    /// different ones. Default `ts`.
+    /// different prefixes. Default `ts`.
     fn prefix(&self) -> &str {
         "ts"
     }
 
-    /// Returns the mistakes in the store's set-up that it has noticed so far. Each becomes a
+    /// Returns the mistakes in the store's setup that the store has detected so far. Each becomes a
     /// [finding](crate::Sentinel::findings). The engine calls this about once a second, and it must
     /// return at once. A panic counts as no mistakes. Default: none.
     fn mistakes(&self) -> Vec<StoreMistake> {

@@ -1,15 +1,17 @@
-//! Permits that go back to the store because no call has used them.
+//! Unused permits that are returned to the store.
 
 use super::Ledger;
 use crate::clock::Tick;
 use crate::store::draw::Booking;
 
 impl Ledger {
-    /// Schedules the return of `n` permits of `bucket` to the store. Permits of two buckets can be
-    /// scheduled at a time, such as the present one and the next. A counter of costs schedules
-    /// permits of every bucket in the window, as a call can end long after the bucket in which it
-    /// has reserved. If there are too many buckets, the permits of the oldest are lost. Returns how
-    /// many are lost.
+    /// Schedules the return of `n` permits of `bucket` to the store. Returns the number of permits
+    /// that are lost.
+    ///
+    /// Permits of two buckets can be scheduled at a time, such as the present bucket and the next.
+    /// For a counter of costs, it is every bucket of the window and the next, as a call can end
+    /// long after the bucket in which it reserved. If there are too many buckets, the permits of
+    /// the oldest bucket are lost.
     pub(crate) fn return_later(&mut self, bucket: u64, n: u32) -> u32 {
         let permits = self.unbook(bucket, n);
         if permits == 0 {
@@ -37,49 +39,50 @@ impl Ledger {
         }
     }
 
-    /// Returns the permits that are to go back, by bucket, oldest first.
+    /// Returns the permits to return, by bucket, oldest first.
     pub(super) fn back(&self) -> &[Booking] {
         let pending = self.pending.as_ref();
         pending.map_or(&[], |pending| &pending.back)
     }
 
-    /// Returns whether any permits are to go back.
+    /// Returns whether any permits are scheduled for return.
     pub(crate) fn returns(&self) -> bool {
         !self.back().is_empty()
     }
 
-    /// Returns whether permits of a bucket after `present` are to go back. They are returned at
-    /// once, without waiting for another draw, as other processes can still borrow them.
+    /// Returns whether permits of a bucket after `present` are scheduled for return. They are
+    /// returned at once, without waiting for another draw, as other processes can still borrow
+    /// them.
     pub(crate) fn returns_ahead(&self, present: u64) -> bool {
         self.back().iter().any(|back| back.bucket > present)
     }
 
-    /// Takes the permits that go back with the next draw: those of the oldest bucket, which expire
+    /// Takes the permits that the next draw returns: those of the oldest bucket, which expire
     /// first.
     pub(crate) fn take_back(&mut self) -> Option<Booking> {
         let back = &mut self.pending.as_mut()?.back;
         (!back.is_empty()).then(|| back.remove(0))
     }
 
-    /// Drops the permits that are to go back, when the store cannot take them.
+    /// Drops all permits scheduled for return, when the store cannot take them.
     pub(crate) fn forget_back(&mut self) {
         if let Some(pending) = &mut self.pending {
             pending.back = Vec::new();
         }
     }
 
-    /// Drops the permits of buckets after `last` that are to go back. The store's clock was set
-    /// back, so it has moved them to another bucket or lost them; there they count until they
-    /// expire.
+    /// Drops the permits of buckets after `last` that are scheduled for return. The store's clock
+    /// was set back, so the store has moved them to another bucket, where they count until they
+    /// expire, or has lost them.
     pub(super) fn forget_back_after(&mut self, last: u64) {
         if let Some(pending) = &mut self.pending {
             pending.back.retain(|back| back.bucket <= last);
         }
     }
 
-    /// Drops permits whose bucket is out of the window at `now`, and returns how many. The store
-    /// cannot detect them: if its clock was set back, a bucket of that number exists again, with
-    /// the permits of others.
+    /// Drops permits whose bucket is out of the window at `now`, and returns their number. The
+    /// store cannot detect such permits: if its clock was set back, a bucket with the same number
+    /// exists again, with permits of other processes.
     pub(crate) fn forget_stale_back(&mut self, now: Tick) -> u32 {
         let number = self.here(now).number;
         let first = (number + 1).saturating_sub(self.window.buckets.into());

@@ -1,8 +1,8 @@
 //! The ledger of one counter in one process: its own permits per bucket, the last answer of the
 //! store, and the calls that wait for the next answer.
 //!
-//! Buckets go by the [store's clock](super::seen), which a process knows to within one trip. So at
-//! the border of two buckets, no permit is valid for that long.
+//! Buckets are aligned to the [store's clock](super::seen), which a process knows only to within
+//! the duration of one trip. So between two buckets, no permit is valid for up to this long.
 
 mod back;
 mod booked;
@@ -19,24 +19,24 @@ use super::terms::{Terms, Window};
 use crate::base::sync::Arc;
 use crate::clock::Tick;
 
-/// Own permits of one bucket.
+/// The permits of one bucket that this process has taken.
 #[derive(Clone, Copy, Debug)]
 struct Own {
     bucket: u64,
     /// Permits that the store has counted.
     drawn: u32,
-    /// Permits that were taken without the store and are not reported yet.
+    /// Permits that were taken without the store and not yet reported to it.
     local: u32,
 }
 
-/// Which own permits must be reported to the store.
+/// The own permits that must be reported to the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Report {
     #[default]
     Nothing,
     /// Permits that were taken without the store.
     Local,
-    /// All, because the store has lost its data.
+    /// All own permits, because the store has lost its data.
     All,
 }
 
@@ -52,14 +52,13 @@ pub(crate) struct Ledger {
     has_seen: bool,
     /// What the next draw must report.
     pub(super) report: Report,
-    /// The latest time at which an answered request was sent. Answers to requests that were sent
-    /// earlier bring no news.
+    /// The latest sending time of an answered request. Answers to earlier requests are outdated.
     heard: Tick,
     /// Whether the counter is busy, so that the refiller looks at it often.
     pub(super) is_hot: bool,
-    /// The permits that were free at the last answer.
+    /// The number of free permits in the store at the last answer.
     free: u32,
-    /// The own permits in the window at the last answer.
+    /// The number of own permits in the window at the last answer.
     had: u32,
     /// The epoch of the store's value when it last counted own permits.
     epoch: Epoch,
@@ -69,20 +68,20 @@ pub(crate) struct Ledger {
     pub(super) last_held: u32,
     /// Whether the store has answered that no permits are left until `SharedQuota::available_at`.
     pub(super) has_none: bool,
-    /// The number of draws that calls have [paid for](paid) and that are not sent yet. Each call
-    /// pays for one.
+    /// The number of draws that calls have [paid for](paid), less the draws that were sent. Each
+    /// call pays for one draw.
     paid: i32,
-    /// Waiting calls, permits to give back and requests under way; `None` if there are none.
+    /// Waiting calls, permits to return and requests in flight; `None` if nothing is pending.
     pub(super) pending: Option<Box<Pending>>,
 }
 
 /// Permits in the cell that the statistics have not accounted for yet.
 #[derive(Debug, Default)]
 pub(super) struct Uncounted {
-    /// The end of their bucket.
+    /// The end of the bucket of these permits.
     pub(super) end: BucketEnd,
     pub(super) permits: u32,
-    /// Whether they come from the process's share, not from a grant of the store.
+    /// Whether these permits come from the process's local share, not from a grant of the store.
     pub(super) are_local: bool,
 }
 

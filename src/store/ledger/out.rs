@@ -1,8 +1,8 @@
-//! The draws of one counter that are on their way.
+//! The draws of one counter that are in flight.
 //!
-//! Calls that come while a draw is on its way wait for its answer, which may bring more than was
-//! asked for. If it does not, they ask together in the next draw. If the answer to that draw would
-//! come too late for one of them, it is sent at once.
+//! Calls that arrive while a draw is in flight wait for its answer, which can contain more permits
+//! than requested. If it does not, the next draw asks for all these calls together. If the answer
+//! to that draw would come too late for the first of these calls, the draw is sent at once.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::store::ticket::Asker;
 pub(super) struct Out {
     /// The number of draws whose answer is awaited.
     draws: u16,
-    /// The number of draws whose answer is late and may still come.
+    /// The number of draws whose answer is late and can still arrive.
     late: u16,
-    /// Whether one of the awaited draws reports permits to the store. No other draw reports
-    /// meanwhile, so nothing is counted twice.
+    /// Whether an awaited draw reports permits to the store. Until it is answered, no other draw
+    /// reports permits, so none are counted twice.
     is_reporting: bool,
     /// When the last draw was sent.
     sent: Tick,
@@ -40,12 +40,12 @@ impl Ledger {
         self.out().is_some_and(|out| out.draws > 0)
     }
 
-    /// Returns whether a late answer may still come.
+    /// Returns whether a late answer can still arrive.
     pub(in crate::store) fn is_late(&self) -> bool {
         self.out().is_some_and(|out| out.late > 0)
     }
 
-    /// Returns whether a draw on its way reports permits to the store.
+    /// Returns whether a draw in flight reports permits to the store.
     pub(in crate::store) fn is_reporting(&self) -> bool {
         self.out().is_some_and(|out| out.is_reporting)
     }
@@ -80,17 +80,17 @@ impl Ledger {
         out.late = out.late.saturating_add(1);
     }
 
-    /// Returns whether the answer to a request of the time `sent` brings news: no answer to a later
-    /// request was taken before.
+    /// Returns whether the answer to a request that was sent at `sent` is the newest so far. It is
+    /// not if a later request was answered before.
     pub(in crate::store) fn is_news(&mut self, sent: Tick) -> bool {
         let is_news = sent >= self.heard;
         self.heard = self.heard.max(sent);
         is_news
     }
 
-    /// Returns until when the next draw is put off because another one is on its way, which takes a
-    /// `trip`. `None` if the next draw is due now: the other answer is late, or the first waiting
-    /// call could not wait for two trips.
+    /// Returns the time until which the next draw is postponed, because another draw is in flight
+    /// and its answer takes a `trip`. Returns `None` if the next draw is due now: no draw is in
+    /// flight, its answer is late, or the first waiting call could not wait for two trips.
     pub(in crate::store) fn put_off(&self, now: Tick, trip: Duration) -> Option<Tick> {
         let out = self.out().filter(|out| out.draws > 0)?;
         let back = out.sent + trip;

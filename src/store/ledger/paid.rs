@@ -1,12 +1,13 @@
 //! Limits the draws of a counter with keys to the number of calls.
 //!
-//! A rule by key has as many counters as there are users. So that they cause no more draws than
-//! calls, each draw is paid for by a call. A call that waits for the store pays for its own draw.
-//! Permits that are drawn ahead or go back help no waiting call: they travel with other draws, or
-//! are paid for by calls that needed no draw.
+//! A rule by key has as many counters as there are users. So that the counters cause no more draws
+//! than there are calls, each draw is paid for by a call. A call that waits for the store pays for
+//! its own draw. No call waits for permits that are drawn ahead or returned. They are part of other
+//! draws, or are paid for by calls that needed no draw.
 //!
-//! If an answer comes after its bucket, its calls ask once more. That draw is sent in any case and
-//! paid for later, and so is a report to a store that was away or has lost its data.
+//! If an answer arrives after its bucket has ended, its calls ask once more. The second draw is
+//! sent in any case and paid for later. The same holds for a report to a store that was unavailable
+//! or has lost its data.
 
 use super::Ledger;
 
@@ -30,7 +31,7 @@ impl Ledger {
         self.paid = self.paid.saturating_sub(1);
     }
 
-    /// Makes sure that the counter affords one more draw.
+    /// Ensures that the counter can afford one more draw.
     pub(in crate::store) fn afford_one(&mut self) {
         self.paid = self.paid.max(1);
     }

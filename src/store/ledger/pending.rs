@@ -1,6 +1,6 @@
-//! The parts of a counter that exist only while something is pending: calls that wait, permits that
-//! go back, and an outage of this counter alone. Most counters belong to keys with nothing pending,
-//! so these parts are in a box to save memory.
+//! The state of a counter that exists only while something is pending: waiting calls, permits to
+//! return, or an outage of this counter alone. Most counters belong to keys with nothing pending,
+//! so this state is in a box to save memory.
 
 use std::time::Duration;
 
@@ -11,20 +11,21 @@ use crate::store::ahead::Ahead;
 use crate::store::draw::Booking;
 use crate::store::ticket::Asker;
 
-/// How long a counter is served without the store after a draw of this counter alone has failed.
+/// The time for which a counter is served without the store after a draw of this counter alone has
+/// failed.
 const CELL_DOWN: Duration = Duration::from_millis(200);
-/// For how long after that the counter draws no more than its share. In this time the other
-/// processes report to the store what they took without it.
+/// The time after [`CELL_DOWN`] in which the counter draws no more than its share. Meanwhile, the
+/// other processes report to the store the permits that they took without it.
 const CELL_RECOVERS: Duration = Duration::from_millis(500);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(in crate::store) struct Pending {
-    /// The calls that wait for permits of the present bucket, in the order in which they asked.
+    /// The calls that wait for permits of the present bucket, in the order of their arrival.
     pub(in crate::store) tickets: Vec<Asker>,
     /// `None` unless a call has asked for permits of the next bucket.
     pub(in crate::store) ahead: Option<Box<Ahead>>,
-    /// Permits that go back to the store. Each draw returns those of one bucket.
+    /// Permits to return to the store. Each draw returns the permits of one bucket.
     pub(super) back: Vec<Booking>,
     /// The time until which this counter alone is served without the store.
     down_until: Option<Tick>,
@@ -46,7 +47,7 @@ impl Ledger {
         self.pending.get_or_insert_default()
     }
 
-    /// Drops the parts of the pending state that are not needed any more.
+    /// Drops the parts of the pending state that are no longer needed.
     pub(in crate::store) fn tidy(&mut self, now: Tick) {
         let here = self.here(now).number;
         let Some(pending) = &mut self.pending else {
@@ -81,8 +82,8 @@ impl Ledger {
         std::mem::replace(&mut pending.tickets, others)
     }
 
-    /// Puts calls whose draw brought nothing back in line, before all others. They wait for the
-    /// bucket after `ahead_of`, or for the present one if that is `None`.
+    /// Puts calls whose draw granted nothing back at the front of their queue. They wait for the
+    /// bucket after `ahead_of`, or for the present bucket if `ahead_of` is `None`.
     pub(in crate::store) fn ask_again(&mut self, mut askers: Vec<Asker>, ahead_of: Option<u64>) {
         if askers.is_empty() {
             return;
@@ -98,8 +99,8 @@ impl Ledger {
         *tickets = askers;
     }
 
-    /// Passes each call that waits for the present bucket to `answer`, in order, and keeps those
-    /// for which it returns false.
+    /// Passes each call that waits for the present bucket to `answer`, in order, and keeps the
+    /// calls for which `answer` returns false.
     pub(in crate::store) fn answer_tickets(
         &mut self,
         mut answer: impl FnMut(&mut Self, &Asker) -> bool,
@@ -135,8 +136,8 @@ impl Ledger {
         ahead.tickets.push(asker);
     }
 
-    /// Moves the calls that asked ahead for a bucket that has begun to those that wait for the
-    /// present one.
+    /// If the bucket has begun for which calls have asked ahead, moves these calls to the queue for
+    /// the present bucket.
     pub(in crate::store) fn arrive(&mut self, now: Tick) {
         let number = self.here(now).number;
         let Some(pending) = &mut self.pending else {

@@ -1,4 +1,4 @@
-//! A ledger hands out, books and reports what its window has.
+//! Tests of how a ledger shares, books and reports the permits of its window.
 
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ fn ms(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
-/// The store was asked at 1 000 ms, and answered at 1 002 ms that bucket 7 lasts 40 ms more.
+/// Creates a ledger whose store was asked at 1 000 ms, and answered at 1 002 ms that bucket 7 lasts
+/// for 40 ms more.
 fn answered(limit: u32, buckets: u32, free: u32) -> Ledger {
     let mut ledger = ledger(limit, buckets);
     let rest = Duration::from_millis(40);
@@ -66,7 +67,7 @@ fn a_process_without_a_rank_has_an_equal_share_and_at_least_one() {
 
 /// Five processes share three permits that were free when the store stopped answering.
 #[test]
-fn what_was_free_at_the_last_answer_is_shared_to_the_last_permit() {
+fn free_permits_of_the_last_answer_are_shared_to_the_last_one() {
     let shares = (0..5).map(|rank| answered(100, 1, 3).share_left(7, nodes(5, rank)));
     assert_eq!(shares.collect::<Vec<_>>(), [1, 1, 1, 0, 0]);
 }
@@ -120,12 +121,12 @@ fn without_the_store_a_process_has_its_share_less_its_own_permits() {
     let mut ledger = answered(100, 2, 60);
     ledger.book_drawn(7, 10);
     ledger.see(ledger.last, 60);
-    // Half of the limit is 50, but only 10 + 60 / 2 may still be there.
+    // Half of the limit is 50, but the own 10 and half of the free 60 make only 40.
     assert_eq!(ledger.share_left(7, two), 30);
     ledger.book_local(7, 30);
     assert_eq!(ledger.share_left(7, two), 0);
     assert_eq!(ledger.local_room_at(ms(1_010), two), ms(1_142));
-    // From bucket 9 on the answer says nothing of the window any more.
+    // From bucket 9 on, the window contains no bucket that the answer covers.
     assert_eq!(ledger.share_left(8, two), 0);
     assert_eq!(ledger.share_left(9, two), 50);
     ledger.terms = Arc::new(Terms {
@@ -168,7 +169,7 @@ fn returned_permits_are_unbooked_once() {
     let mut ledger = answered(100, 2, 60);
     ledger.book_drawn(7, 10);
     ledger.book_local(7, 3);
-    // The three were never the store's.
+    // The store never counted the three local permits, so only two are returned to it.
     assert_eq!(ledger.return_later(7, 5), 0);
     assert_eq!((ledger.held(7), ledger.back()[0].permits), (8, 2));
     assert_eq!(ledger.return_later(7, 1), 0);
@@ -192,7 +193,7 @@ fn an_epoch_is_known_as_long_as_own_permits_count() {
 }
 
 #[test]
-fn what_was_taken_before_the_clock_went_back_is_not_told_of_when_its_buckets_come_again() {
+fn permits_from_before_a_step_back_of_the_clock_are_reported_once() {
     let mut ledger = answered(100, 2, 60);
     ledger.book_drawn(7, 10);
     ledger.book_local(8, 5);
@@ -208,7 +209,7 @@ fn what_was_taken_before_the_clock_went_back_is_not_told_of_when_its_buckets_com
     }
 }
 
-/// If all permits did, each one that is left over would cost a draw.
+/// If other permits did as well, each unused permit would cost a draw.
 #[test]
 fn only_borrowed_permits_go_back_without_another_draw() {
     let mut ledger = answered(100, 2, 60);
@@ -252,23 +253,24 @@ fn permits_are_returned_to_their_own_bucket_or_dropped() {
     };
     let back = |ledger: &Ledger| ledger.back().iter().map(|back| back.permits).sum::<u32>();
 
-    // The permits were counted in epoch 5: a store that has lost its data does not know them.
+    // The store counted the permits in epoch 5. A store that has lost its data does not know them.
     let mut ledger = with_back(4);
     assert_eq!(ledger.known_epoch(ms(1_010)), Epoch(5));
     assert_eq!((ledger.forget_stale_back(ms(1_010)), back(&ledger)), (0, 4));
 
-    // The bucket counts until its window is over, and may come again.
+    // The bucket is in the window until 1 142 ms. After that, permits for it are dropped.
     assert_eq!((ledger.forget_stale_back(ms(1_141)), back(&ledger)), (0, 4));
     assert_eq!((ledger.forget_stale_back(ms(1_142)), back(&ledger)), (4, 0));
     assert_eq!(ledger.known_epoch(ms(1_142)), Epoch(0));
 
-    // The store's clock goes back: the permits count in another bucket there, or not at all.
+    // The store's clock goes back, so the store counts the permits in another bucket, or not at
+    // all.
     let mut ledger = with_back(9);
     let rest = Duration::from_millis(40);
     ledger.see(Seen::new(3, rest, ms(1_010), ms(1_010)), 60);
     assert_eq!(back(&ledger), 0);
 
-    // After the store has lost its data, permits that were to go back are not reported.
+    // After the store has lost its data, permits scheduled for return are not reported.
     let mut ledger = with_back(9);
     ledger.must_report(Report::All, ms(1_010));
     let told = vec![Booking {

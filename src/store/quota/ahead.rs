@@ -1,14 +1,14 @@
-//! Permits of the bucket after the present one, for calls that wait until it begins.
+//! Permits of the next bucket, for calls that wait until it begins.
 //!
 //! A call that may [borrow](crate::FlowRule::lend) and finds the present bucket exhausted asks for
-//! the next one. The store counts what it grants in that bucket, so no window that contains it
-//! admits too much, whichever process borrows. A call gets its permits with a time at which the
-//! bucket has certainly begun. It must not start before that time. If it leaves before, its permits
-//! go back to the store and not into the [cell](crate::store::cell), where other calls would take
-//! them too early.
+//! the next one. The store counts the grant in the next bucket, so no window that contains this
+//! bucket admits too much, whichever process borrows. A call gets its permits with a time at which
+//! the bucket has certainly begun, and must not start earlier. If the call leaves before that time,
+//! its permits go back to the store and not into the [cell](crate::store::cell), where other calls
+//! would take them too early.
 //!
-//! Nothing is borrowed without the store, nor while processes still report to it what they took
-//! without it.
+//! Nothing is borrowed without the store, nor while processes still report to it the permits that
+//! they took without it.
 
 use super::on_the_way::DrawNeed;
 use super::{After, Conditions, Grant, OnTheWay, SharedQuota};
@@ -20,8 +20,9 @@ use crate::store::seen::Seen;
 use crate::store::ticket::Answer;
 
 impl SharedQuota {
-    /// Returns when a call of `weight` could start with permits of the next bucket, as far as the
-    /// process knows; `None` if it gets none, or if it could not start before `latest`.
+    /// Returns the estimated time at which a call of `weight` could start with permits of the next
+    /// bucket. Returns `None` if the call gets no such permits, or if it could not start before
+    /// `latest`.
     pub(crate) fn lends_at(&self, now: Tick, weight: u32, latest: Tick) -> Option<Tick> {
         let mut books = self.books.lock();
         self.lends(books.ledger()?, now, weight, latest)
@@ -35,7 +36,7 @@ impl SharedQuota {
         latest: Tick,
     ) -> Option<Tick> {
         let (here, next) = ledger.next_bucket(now)?;
-        // The store may have said that it has no permits for the next bucket either.
+        // By its last answer, the store may have no permits for the next bucket either.
         let room_at = Tick::from_nanos(self.available_at.load(Ordering::Relaxed));
         let short_in = ledger.ahead().and_then(|ahead| ahead.short_in);
         let is_short = short_in == Some(here) || room_at > next.from + self.rule.window.bucket / 2;
@@ -51,14 +52,14 @@ impl SharedQuota {
     }
 
     /// Prepares the next draw for calls that ask for the next bucket, if it is their turn. Refuses
-    /// calls whose weight the process may not borrow any more.
+    /// calls whose weight exceeds what the process may still borrow.
     pub(super) fn prepare_ahead(
         this: &Arc<Self>,
         ledger: &mut Ledger,
         by: &Conditions,
     ) -> Option<OnTheWay> {
         let here = ledger.here(by.now);
-        // If a draw is on its way, its answer says how much can still be borrowed.
+        // If a draw is in flight, the amount that can still be borrowed depends on its answer.
         let has_draw_out = ledger.is_out();
         let pending = ledger.pending.as_deref_mut()?;
         let ahead = pending.ahead.as_deref_mut()?;
@@ -94,8 +95,7 @@ impl SharedQuota {
         (firm > 0).then(|| OnTheWay::of(this, ledger, by.now, need, Some(here.number)))
     }
 
-    /// Applies the answer to a draw for the next bucket, whose calls have asked in the bucket
-    /// `asked_in`.
+    /// Applies the answer to a draw for the bucket after `asked_in`.
     pub(super) fn granted_ahead(
         &self,
         ledger: &mut Ledger,
@@ -127,7 +127,8 @@ impl SharedQuota {
                 }
             }
         } else {
-            // The bucket for which the calls asked has begun, so they now ask for the present one.
+            // The bucket for which the calls asked has begun, so the calls now ask for the present
+            // bucket.
             ledger.pending_mut().tickets.append(&mut asked);
         }
         self.return_now(ledger, of, left);

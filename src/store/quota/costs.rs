@@ -1,12 +1,12 @@
 //! Settles the reservations of calls at a counter of costs: gives the unused part back, and books
 //! an excess.
 //!
-//! A call draws its reservation as permits. It nearly always costs less. The rest goes back to its
-//! bucket, as long as that is in the window, so that other calls can reserve it. It goes to the
-//! store, since another process may need it. Only while the counter is busy does it go into the
-//! [cell](super::super::cell) instead, as calls of this process will take it from there. What a
-//! call costs beyond its reservation is booked in the present bucket, like permits that were taken
-//! without the store, and the next draw reports it.
+//! A call draws its reservation as permits, and nearly always costs less. The unused part is
+//! returned to its bucket, as long as the bucket is in the window, so that other calls can reserve
+//! it. It is returned to the store, since another process may need it. But while the counter is
+//! busy, the unused part is put into the [cell](super::super::cell), as calls of this process will
+//! take it from there. The excess of a call over its reservation is booked in the present bucket,
+//! like permits that were taken without the store. The next draw reports it.
 
 use super::{OnTheWay, SharedQuota};
 use crate::base::sync::{Arc, Bug, planted};
@@ -15,7 +15,7 @@ use crate::store::ledger::Ledger;
 use crate::store::ticket::Validity;
 
 impl SharedQuota {
-    /// Gives back `n` permits that were reserved and not used.
+    /// Returns `n` permits that were reserved and not used, to the cell or the store.
     pub(crate) fn give_back(this: &Arc<Self>, valid: Validity, n: u32, now: Tick) {
         if n == 0 {
             return;
@@ -38,7 +38,7 @@ impl SharedQuota {
         } else {
             ledger.bucket_of(valid.end)
         };
-        // The call that has cost less than it reserved pays for the draw.
+        // The call that returns permits pays for the draw that carries them.
         ledger.note_call();
         this.return_now(ledger, bucket, n);
         ledger.add_free(n);
@@ -49,8 +49,8 @@ impl SharedQuota {
         }
     }
 
-    /// Books `n` units that calls have cost beyond their reservations. Returns how many of them
-    /// exceed the limit, as far as the process knows.
+    /// Books the `n` units by which calls have exceeded their reservations. Returns an estimate of
+    /// how many of these units exceed the limit.
     pub(crate) fn book_excess(this: &Arc<Self>, n: u32, now: Tick) -> u32 {
         if n == 0 {
             return 0;
@@ -67,9 +67,9 @@ impl SharedQuota {
         n.saturating_sub(free)
     }
 
-    /// After a draw of costs that has `left` some permits of `bucket`, schedules the return of
-    /// those that were not drawn ahead, so that smaller calls can use them, in this process or
-    /// another. Returns how many go back.
+    /// After a draw for costs of which `left` permits of `bucket` remain, schedules the return of
+    /// the permits that were not drawn ahead. Smaller calls can then use them, in this process or
+    /// another. Returns how many permits are returned.
     pub(super) fn return_units(
         &self,
         ledger: &mut Ledger,

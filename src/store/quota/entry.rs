@@ -7,8 +7,8 @@ use crate::stat::{Resident, TablePlace};
 use crate::store::digest::CounterDigest;
 
 impl SharedQuota {
-    /// Notes that a call uses the counter at `now`. It keeps its place in the table for at least
-    /// the length of its window.
+    /// Notes that a call uses the counter at `now`. The counter then keeps its place in the table
+    /// for at least the length of its window.
     #[inline]
     pub(in crate::store) fn touch(&self, now: Tick) {
         let now = units(now);
@@ -18,7 +18,7 @@ impl SharedQuota {
         }
     }
 
-    /// Drops state that has no effect any more at `now`.
+    /// Drops state that has expired at `now`.
     pub(in crate::store) fn rest(&self, now: Tick) {
         let mut books = self.books.lock();
         let Some(ledger) = books.ledger() else {
@@ -38,8 +38,8 @@ impl SharedQuota {
     }
 }
 
-/// Converts `time` to the unit of `SharedQuota::used`, 16.8 ms, of which 32 bits hold more than two
-/// years.
+/// Converts `time` to the unit of `SharedQuota::used`, which is 16.8 ms. 32 bits hold more than two
+/// years of it.
 const fn units(time: Tick) -> u64 {
     time.as_nanos() >> 24
 }

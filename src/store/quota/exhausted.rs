@@ -1,5 +1,5 @@
-//! Exhausted counters, of which the store has no permits left: the time until which no call asks
-//! for more.
+//! Exhausted counters, for which the store has no permits left: until when calls are refused
+//! without asking it.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ use crate::store::cell::LeaseFound;
 use crate::store::ledger::Ledger;
 use crate::store::ticket::{Answer, Asker};
 
-/// An exhausted counter that is busy, or counts costs, is asked for again after this time if it has
-/// no keys, as other processes may give permits back.
+/// The time after which an exhausted counter without keys asks the store again, if it is busy or
+/// counts costs, as other processes may return permits.
 const HOT_RETRY: Duration = Duration::from_millis(20);
-/// As [`HOT_RETRY`], for a counter of costs with keys. It is longer because every exhausted key
-/// asks at this interval.
+/// The same time for a counter of costs with keys. It is longer because every exhausted key asks at
+/// this interval.
 const KEY_RETRY: Duration = Duration::from_millis(100);
 
 impl SharedQuota {
-    /// Takes `weight` permits from the cell, if it has them. By key, a call does not ask before the
-    /// time at which the store expects room, so until then the cell is marked as exhausted.
+    /// Takes `weight` permits from the cell, if it has them. Otherwise, a counter of a key does not
+    /// ask before the time at which the store expects room, so until then its cell is marked as
+    /// exhausted.
     pub(super) fn look(&self, ledger: Option<&mut Ledger>, now: Tick, weight: u32) -> LeaseFound {
         let found = self.cell.take(now, weight);
         if self.rule.is_by_cost() {
@@ -40,8 +41,8 @@ impl SharedQuota {
         (is_remembered(ledger) && ledger.has_none && now < at).then_some(at)
     }
 
-    /// As [`look`](Self::look) for a rule on costs. A call that wants more than the store had a
-    /// moment ago does not ask; a call that wants less does.
+    /// Does the work of [`look`](Self::look) for a rule on costs. A call does not ask the store if
+    /// it wants more units than the store had at its last recent answer.
     fn look_for_units(
         &self,
         found: LeaseFound,
@@ -62,7 +63,7 @@ impl SharedQuota {
         }
     }
 
-    /// Returns after what time an exhausted counter of costs is asked for again.
+    /// Returns the time after which an exhausted counter of costs asks the store again.
     fn retry(ledger: &Ledger) -> Duration {
         if ledger.terms.by_key {
             KEY_RETRY
@@ -71,8 +72,8 @@ impl SharedQuota {
         }
     }
 
-    /// Notes the time `at` which there is room again by the store's answer to a request of the time
-    /// `sent`.
+    /// Notes that, by the answer to a request that was sent at `sent`, the store has room again
+    /// from the time `at`.
     pub(super) fn note_none(&self, ledger: &mut Ledger, sent: Tick, at: Tick) {
         if self.is_doubted(ledger, sent) {
             return;
@@ -81,13 +82,14 @@ impl SharedQuota {
         ledger.has_none = true;
     }
 
-    /// Returns whether the store may have refused before the key was reset: that it has none is not
-    /// remembered then.
+    /// Returns whether the store may have answered the request that was sent at `sent` before the
+    /// key was reset. If so, its refusal is not remembered.
     pub(super) fn is_doubted(&self, ledger: &Ledger, sent: Tick) -> bool {
         is_remembered(ledger) && self.rule.hub.may_precede_reset(sent)
     }
 
-    /// A key was reset, which may be this one: the next call asks the store, whatever that has said.
+    /// Forgets a refusal of the store, so that the next call asks it again. Called when some key
+    /// was reset, which may be the key of this counter.
     pub(in crate::store) fn doubt(&self) {
         let mut books = self.books.lock();
         let Some(ledger) = books.ledger().filter(|ledger| is_remembered(ledger)) else {
@@ -104,15 +106,15 @@ impl SharedQuota {
         self.cell.reopen();
     }
 
-    /// The key was reset: forgets what this process has taken, has in hand, and has still to tell
-    /// the store or to give back. Returns whether it has taken any.
+    /// Forgets all permits of this process after its key was reset: taken ones, those in the cell,
+    /// and those to report or to return. Returns whether the process had taken any.
     pub(in crate::store) fn start_anew(&self) -> bool {
         let mut books = self.books.lock();
         let Some(ledger) = books.ledger() else {
             return false;
         };
         self.count(ledger);
-        // They count nowhere any more.
+        // The permits in the cell are dropped, as the store no longer counts them.
         let in_hand = self
             .cell
             .withdraw(u32::MAX)
@@ -136,16 +138,18 @@ impl SharedQuota {
     }
 
     /// Returns whether a call that gets no permits of the present bucket may ask for permits of the
-    /// next.
+    /// next bucket.
     pub(super) fn may_ask_ahead(&self, ledger: &Ledger, asker: &Asker, now: Tick) -> bool {
         let lends = |latest| self.lends(ledger, now, asker.weight, latest).is_some();
         ledger.affords() && asker.latest.is_some_and(lends)
     }
 
-    /// After a draw that was granted too few permits, or none, marks the cell as exhausted, so that
-    /// calls are refused without asking the store. A counter of one key stays so until the store
-    /// has room, or until `next` if the store has not said when. Other counters are asked for again
-    /// after [`HOT_RETRY`] if they are busy, or if the draw was only ahead.
+    /// Marks the cell as exhausted after a draw that was granted too few permits, or none. Calls
+    /// are then refused without asking the store.
+    ///
+    /// A counter of a key stays exhausted until the store has room, or until `next` if the store
+    /// has not named a time. Other counters ask again after [`HOT_RETRY`] if they are busy, or if
+    /// the draw was only ahead of calls.
     pub(super) fn note_exhausted(
         &self,
         ledger: &mut Ledger,
@@ -158,7 +162,8 @@ impl SharedQuota {
         let is_short = grant.permits < sent.firm;
         let is_in_vain = grant.permits == 0 && sent.soft > 0;
         if ledger.terms.by_cost {
-            // If some units are left, calls that want less can have them.
+            // If some units are left, calls that want less can take them, so the cell is not
+            // marked.
             if (is_short || is_in_vain) && grant.permits == 0 && grant.free == 0 {
                 let retry_at = grant.received + Self::retry(ledger);
                 self.cell.exhaust(available_at.min(retry_at));
@@ -188,8 +193,8 @@ impl SharedQuota {
     }
 }
 
-/// Returns whether a refusal of the store is remembered for as long as it has said: only that of one
-/// key among many is. Of what calls cost others give back all the time.
+/// Returns whether a refusal of the store is remembered until the time that the store has named.
+/// Only a refusal of a key is, and not for costs, as other calls return unused units all the time.
 fn is_remembered(ledger: &Ledger) -> bool {
     ledger.terms.by_key && !ledger.terms.by_cost
 }

@@ -1,8 +1,8 @@
-//! One counter of the store, as calls of this process see it.
+//! One counter of the store, from the point of view of this process.
 //!
-//! A call takes permits from the [cell](super::cell). If the cell has none, the call asks for
-//! permits: it waits with a [ticket](super::ticket) for the refiller, or, if the store is away, is
-//! served at once from the share of this process.
+//! A call takes permits from the [cell](super::cell). If the cell has too few, the call asks for
+//! permits. It waits with a [ticket](super::ticket) for the refiller. If the store is unavailable,
+//! it is served at once from the share of this process.
 
 mod ahead;
 mod costs;
@@ -28,12 +28,12 @@ use crate::store::ticket::{Answer, Ticket};
 pub(in crate::store) use on_the_way::OnTheWay;
 pub(in crate::store) use refilled::{After, Conditions, Grant, Prepared};
 
-/// The longest time for which a cell is marked as exhausted without an answer of the store, which
-/// may be back before more of the local share is free.
+/// The maximum time for which a cell is marked as exhausted because the local share is used up. It
+/// is short, as the store can answer again before more of the share is free.
 const MOST_LOCAL_REFUSAL: Duration = Duration::from_millis(100);
-/// A counter that needs a permit within this multiple of the shortest horizon is busy, and the
-/// refiller looks at it often. With a larger multiple, too many counters would be busy if there are
-/// very many keys.
+/// A counter that needs a permit within this multiple of the shortest horizon is busy: the refiller
+/// checks it often. With a larger multiple, too many counters would be busy if there are very many
+/// keys.
 const BUSY: u32 = 5;
 
 /// See the [module](self).
@@ -44,13 +44,14 @@ pub(crate) struct SharedQuota {
     cell: Cell,
     /// The terms, and the ledger while the counter has one.
     books: Lock<Books>,
-    /// When there will be room again by the last answer of the store, in ns.
+    /// The time at which there will be room again by the last answer of the store, in ns.
     available_at: AtomicU64,
-    /// Whether the counter is on the list that the refiller looks at next.
+    /// Whether the counter is on the list of the refiller.
     pub(in crate::store) is_listed: AtomicBool,
     /// The place of the counter in the table of its rule, if the rule has keys.
     place: TablePlace,
-    /// When a call last looked the counter up in the table, in [units](entry) modulo 2³².
+    /// The time of the last lookup of the counter in the table by a call, in [units](entry) modulo
+    /// 2³².
     used: AtomicU32,
 }
 

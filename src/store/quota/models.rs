@@ -1,8 +1,8 @@
 //! Loom models of a call that gives back the unused part of its reservation while the refiller
 //! runs.
 //!
-//! Each model runs in all interleavings, counts what goes back to the store, and has a twin with a
-//! planted bug that must fail.
+//! Each model runs in all interleavings, and counts the permits that are returned to the store. A
+//! twin of each model with a planted bug must fail.
 
 use loom::thread;
 
@@ -71,8 +71,8 @@ fn reserved(hub: &Hub, quota: &Arc<SharedQuota>) -> Validity {
     }
 }
 
-/// Runs one turn of the refiller. Returns what goes back to the store, as pairs of bucket and
-/// number of permits.
+/// Runs one turn of the refiller. Returns the permits that it returns to the store, as pairs of
+/// bucket and number.
 fn turn(hub: &Hub, now: Tick) -> Vec<(u64, u32)> {
     let mut all = Vec::new();
     for quota in hub.take_asking() {
@@ -92,7 +92,7 @@ model! {
         let valid = reserved(&hub, &quota);
         let (ticket, sent) = asked(&hub, &quota, 1, EARLY);
         let refiller = thread::spawn(move || grant(sent, 1, 2, LATE));
-        // The call has cost one unit, and has read the clock in its own bucket.
+        // The call has cost one of its three units, and has read the clock in the first bucket.
         SharedQuota::give_back(&quota, valid, 2, EARLY);
         refiller.join().unwrap();
         assert!(matches!(ticket.take(LATE), Answer::Granted(_)));

@@ -1,4 +1,4 @@
-//! A draw on its way to the store, and the calls that wait for its answer.
+//! A draw in flight to the store, and the calls that wait for its answer.
 
 use super::{Conditions, SharedQuota};
 use crate::base::sync::Arc;
@@ -12,13 +12,14 @@ use crate::store::ticket::{Answer, Asker, Validity};
 #[derive(Debug)]
 pub(in crate::store) struct OnTheWay {
     pub(in crate::store) quota: Arc<SharedQuota>,
-    /// The calls that wait for the answer; none once it is late.
+    /// The calls that wait for the answer. Empty once the answer is late.
     pub(super) askers: Vec<Asker>,
     /// The permits that the calls need.
     pub(super) firm: u32,
     /// The permits that are drawn ahead of calls.
     pub(super) soft: u32,
-    /// `Some` with the bucket in which the draw was made, if it is for the bucket after that.
+    /// The bucket in which the draw was made, if it is for the bucket after this one; `None` if it
+    /// is for the present bucket.
     pub(super) ahead_of: Option<u64>,
     /// The bucket that was the present one for the process.
     pub(super) asked_in: u64,
@@ -26,7 +27,7 @@ pub(in crate::store) struct OnTheWay {
     pub(super) report: Report,
     /// Permits taken without the store that the draw reports to it.
     pub(super) unknown: Vec<Booking>,
-    /// Whether the answer is late: its calls were answered without it.
+    /// Whether the answer is late. Its calls were then answered without the store.
     pub(super) is_late: bool,
 }
 
@@ -39,8 +40,9 @@ pub(super) struct DrawNeed {
 }
 
 impl OnTheWay {
-    /// Creates a draw of what is needed; for the bucket after `ahead_of`, if that is given. The
-    /// draw also reports what the store does not know, unless another one on its way does.
+    /// Creates a draw of the permits in `need`: for the bucket after `ahead_of` if that is `Some`,
+    /// otherwise for the present bucket. The draw also reports permits that the store does not
+    /// know, unless another draw in flight reports them.
     pub(super) fn of(
         quota: &Arc<SharedQuota>,
         ledger: &Ledger,
@@ -77,7 +79,7 @@ impl OnTheWay {
     }
 
     /// Notes that the answer is late, and answers the calls that wait for it without the store. If
-    /// the answer still comes, what it grants counts all the same.
+    /// the answer still arrives, its grant is booked all the same.
     pub(in crate::store) fn note_late(&mut self, now: Tick) {
         let mut books = self.quota.books.lock();
         let ledger = books.open(&self.quota.rule);
@@ -101,8 +103,8 @@ impl OnTheWay {
 }
 
 impl SharedQuota {
-    /// Handles a failed draw. If it failed `alone`, while others of its trip were answered, the
-    /// counter is served without the store for a while.
+    /// Handles a failed draw. If it failed `alone`, while other draws of its trip were answered,
+    /// the counter is served without the store for a while.
     pub(in crate::store) fn failed(mut sent: OnTheWay, now: Tick, alone: bool) {
         let this = &sent.quota;
         let mut books = this.books.lock();
@@ -123,7 +125,7 @@ impl SharedQuota {
         let Some(ledger) = books.ledger() else {
             return;
         };
-        // Permits cannot go back to a store that is away, and are dropped.
+        // Permits cannot be returned to a store that is unavailable, so they are dropped.
         ledger.forget_back();
         let mut askers = ledger.take_tickets(usize::MAX);
         askers.append(&mut ledger.take_ahead());
@@ -133,12 +135,12 @@ impl SharedQuota {
         self.rule.hub.late().note_answers();
     }
 
-    /// Answers calls for which it is too late to send a draw, without the store: they would have
-    /// left before its answer came.
+    /// Answers calls without the store if it is too late to send a draw for them: they would leave
+    /// before its answer.
     pub(super) fn answer_old(&self, ledger: &mut Ledger, by: &Conditions) {
         let (now, wait) = (by.now, ledger.terms.wait());
-        // The trip counts for at most half of the wait, so that calls are not given up right away
-        // after trips were slow.
+        // The expected trip is limited to half of the wait. Otherwise, after slow trips, calls
+        // would be answered without the store at once.
         let trip = by.trip.min(wait / 2);
         let is_old = |asker: &Asker| asker.asked + wait < now + trip;
         let old = ledger.tickets().iter().take_while(|it| is_old(it)).count();
@@ -164,7 +166,7 @@ impl SharedQuota {
         }
     }
 
-    /// Takes back permits that were served to a call which has left.
+    /// Takes back permits that were granted to a call which has left.
     fn unserve(&self, ledger: &mut Ledger, now: Tick, end: BucketEnd, weight: u32) {
         let bucket = ledger.bucket_of(end);
         if !self.cell.refund(end, weight, now, self.rule.window.bucket) {

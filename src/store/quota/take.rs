@@ -1,4 +1,4 @@
-//! The calls' side of a shared quota: taking, refunding and asking for permits.
+//! The operations of calls on a shared quota: taking, refunding and asking for permits.
 
 use super::{Asked, MOST_LOCAL_REFUSAL, SharedQuota};
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Bug, Lock, Ordering, planted};
@@ -63,7 +63,7 @@ impl SharedQuota {
         **self.books.lock().terms()
     }
 
-    /// Replaces the terms. What was counted stays.
+    /// Replaces the terms, and keeps the counts.
     pub(crate) fn set_terms(&self, terms: Terms) {
         let mut books = self.books.lock();
         if **books.terms() != terms {
@@ -84,7 +84,7 @@ impl SharedQuota {
     }
 
     /// Asks for `weight` permits that the cell does not have. A call with a `latest` time also
-    /// accepts permits of the next bucket, if that begins before `latest`.
+    /// accepts permits of the next bucket, if this bucket begins before `latest`.
     pub(crate) fn ask(this: &Arc<Self>, now: Tick, weight: u32, latest: Option<Tick>) -> Asked {
         let mut books = this.books.lock();
         let nodes = this.rule.hub.nodes();
@@ -93,7 +93,7 @@ impl SharedQuota {
         }
         this.rule.note_wanted(weight);
         let mut is_ahead = false;
-        // Another call's draw may have brought permits meanwhile.
+        // The draw of another call may have brought permits since this call looked at the cell.
         match this.look(books.ledger(), now, weight) {
             LeaseFound::Taken(end) => {
                 return Asked::Answered(Answer::Granted(Validity::until(end)));
@@ -136,14 +136,15 @@ impl SharedQuota {
         this.rule.figures.counts().waited.add(1);
         this.rule.hub.look_at(this);
         if !this.rule.hub.is_up() {
-            // The store went down meanwhile, and the refiller may have answered the waiting calls
-            // before this one joined them.
+            // The store went down since the check above, and the refiller may have answered the
+            // waiting calls before this call joined them.
             this.answer_without_store(now);
         }
         Asked::Waits(Ticket::new(this.clone(), slot, weight))
     }
 
-    /// Answers a call of `weight` that got no answer of the store, by the rule's setting for that.
+    /// Answers a call of `weight` that got no answer of the store, by the rule's setting for this
+    /// case.
     pub(crate) fn without_store(this: &Arc<Self>, now: Tick, weight: u32) -> Answer {
         let mut books = this.books.lock();
         let answer = this.serve(books.open(&this.rule), now, weight);
@@ -156,15 +157,15 @@ impl SharedQuota {
         answer
     }
 
-    /// Returns whether the store is not to be asked.
+    /// Returns whether calls must be decided without the store.
     fn is_down(&self, ledger: &Ledger, now: Tick) -> bool {
         ledger.is_down(now) || !self.rule.hub.is_up()
     }
 
-    /// Answers a call of `weight` without the store, by the rule's setting for that.
+    /// Answers a call of `weight` without the store, by the rule's setting for this case.
     pub(super) fn serve(&self, ledger: &mut Ledger, now: Tick, weight: u32) -> Answer {
-        // Permits in the cell are valid with and without the store. The previously served call may
-        // also have put the rest of the share there.
+        // Permits in the cell are valid with and without the store. The cell can also contain the
+        // rest of the share, which an earlier call of this function has put there.
         if let LeaseFound::Taken(end) = self.cell.take(now, weight) {
             return Answer::Granted(Validity::until(end));
         }
@@ -178,9 +179,9 @@ impl SharedQuota {
         }
     }
 
-    /// Serves a call from the share of this process. While the store is away, the rest of the share
-    /// goes into the cell. Otherwise the cell gets nothing, so that the next call asks the store
-    /// again.
+    /// Serves a call from the share of this process. While the store is unavailable, the rest of
+    /// the share is put into the cell. If only this call's answer is late, the cell gets nothing,
+    /// so that the next call asks the store again.
     fn serve_share(&self, ledger: &mut Ledger, now: Tick, weight: u32) -> Answer {
         let nodes = self.rule.hub.nodes();
         self.close(ledger, now);
@@ -191,7 +192,7 @@ impl SharedQuota {
         let left = ledger.share_left(here.number, nodes);
         if left < weight {
             let at = ledger.local_room_at(now, nodes);
-            // By cost, another call may want no more than is left.
+            // For a counter of costs, a smaller call may still fit into the rest.
             let is_used_up = left == 0 || !ledger.terms.by_cost;
             if is_used_up && self.cell.in_hand(now).is_none() {
                 self.cell.exhaust(at.min(now + MOST_LOCAL_REFUSAL));
@@ -223,14 +224,14 @@ impl SharedQuota {
         }
     }
 
-    /// Counts permits as taken that the cell held at the last count and does not hold any more.
+    /// Counts the permits as taken that the cell held at the last count and no longer holds.
     pub(super) fn count(&self, ledger: &mut Ledger) {
         let left = self.cell.left();
         let taken = ledger.uncounted.permits.saturating_sub(left);
         self.add_taken(ledger, taken);
     }
 
-    /// Adds `weight` permits, which the cell does not hold any more, to the statistics.
+    /// Adds `weight` permits, which the cell no longer holds, to the statistics.
     fn add_taken(&self, ledger: &mut Ledger, weight: u32) {
         if weight == 0 {
             return;
@@ -244,8 +245,8 @@ impl SharedQuota {
         }
     }
 
-    /// Puts `weight` permits into the cell. `are_local` says whether they are from the share, and
-    /// not from the store.
+    /// Puts `weight` permits into the cell. `are_local` is true for permits from the local share,
+    /// and false for a grant of the store.
     pub(super) fn put(
         &self,
         ledger: &mut Ledger,
@@ -260,8 +261,8 @@ impl SharedQuota {
         }
         let before = ledger.uncounted.end;
         if !before.is_bucket_of(end, self.rule.window.bucket) {
-            // No permit of the previous bucket is in the cell any more: those that were not removed
-            // by `put` were taken by calls.
+            // No permit of the previous bucket is left in the cell: permits that `put` did not
+            // remove were taken by calls.
             let taken = ledger.uncounted.permits.saturating_sub(out.old);
             self.add_taken(ledger, taken);
             ledger.uncounted.permits = 0;
@@ -295,17 +296,19 @@ impl SharedQuota {
         }
     }
 
-    /// As [`refund`](Self::refund), at the present time.
+    /// Refunds `weight` permits that were not used, at the present time. See
+    /// [`refund`](Self::refund).
     pub(crate) fn refund_now(this: &Arc<Self>, valid: Validity, weight: u32) {
         Self::refund(this, valid, weight, this.rule.hub.now());
     }
 
-    /// Returns when there will be room again, for a call that was refused until `at`.
+    /// Returns the time at which a call that was refused until `at` can expect room: the store may
+    /// have named a later time.
     pub(crate) fn available_at(&self, at: Tick) -> Tick {
         at.max(Tick::from_nanos(self.available_at.load(Ordering::Relaxed)))
     }
 
-    /// Returns when the process can get `weight` permits again, as far as it knows; `None` if
+    /// Returns the estimated time at which the process can get `weight` permits again; `None` if
     /// never.
     pub(crate) fn room_at(&self, now: Tick, weight: u32) -> Option<Tick> {
         if !self.fits(weight) {
@@ -318,8 +321,9 @@ impl SharedQuota {
         })
     }
 
-    /// Returns the limit, how many permits of it this process can still get in this bucket as far
-    /// as it knows, and when the bucket ends; `None` while nothing is limited.
+    /// Returns the limit, the estimated number of permits that this process can still get in this
+    /// bucket, and the end of the bucket. Returns `None` while the store is unavailable and the
+    /// rule admits all calls.
     pub(crate) fn left(&self, now: Tick) -> Option<(u32, u32, Tick)> {
         let nodes = self.rule.hub.nodes();
         let mut books = self.books.lock();

@@ -21,9 +21,9 @@ pub(super) fn read_drawn(answer: &RedisResult<Value>) -> Result<Drawn, StoreErro
     drawn.ok_or_else(unreadable)
 }
 
-/// Reads the answer to a beat: the number of processes, this process's rank, the epoch, the count,
-/// how many processes have another secret, how many are configured with another number of processes,
-/// and the number of resets.
+/// Reads the answer to a beat. Its numbers are: live processes, rank of this process, epoch, count
+/// of beats, processes with another secret, processes configured with another number of processes,
+/// and resets.
 pub(super) fn read_beat(answer: &[i64]) -> Option<Beat> {
     let &[nodes, rank, epoch, count, secret, others, resets] = answer else {
         return None;
@@ -75,7 +75,7 @@ pub(super) fn unreadable() -> StoreError {
     StoreError::new(StoreErrorKind::Refused, "its answer has another shape")
 }
 
-/// Returns whether the error names a reason why the server refuses this process, such as a
+/// Returns whether the error names a reason for which the server refuses this process, such as a
 /// certificate or a missing permission.
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 pub(super) fn says_why(error: &RedisError) -> bool {
@@ -153,7 +153,8 @@ pub(super) fn has_ended(error: &RedisError) -> bool {
     io.is_some_and(|io| ends.contains(&io.kind()))
 }
 
-/// Returns the source of `error`, unwrapped if the client shares it between requests.
+/// Returns the source of `error`. If the client shares it between requests in an `Arc`, it is
+/// unwrapped.
 pub(super) fn cause(error: &RedisError) -> Option<&(dyn Error + 'static)> {
     type Shared = Arc<dyn Error + Send + Sync>;
     let source = error.source()?;
@@ -166,8 +167,8 @@ pub(super) fn cause(error: &RedisError) -> Option<&(dyn Error + 'static)> {
 /// Returns the code of an error of the server. If a script has failed, this is the code of the
 /// command that failed in it.
 fn code_of(error: &RedisError) -> Option<&str> {
-    /// The codes with which a command can fail in a script. Before Redis 7 they follow a dash in
-    /// the text.
+    /// The codes with which a command can fail in a script. Before Redis 7, the code follows a dash
+    /// in the text of the script's error.
     const REASONS: [&str; 6] = [
         "OOM",
         "READONLY",
@@ -176,7 +177,8 @@ fn code_of(error: &RedisError) -> Option<&str> {
         "NOPERM",
         "WRONGTYPE",
     ];
-    /// The texts for a script that lacks a permission: of Redis, and of Valkey from version 9 on.
+    /// The error texts for a script without a permission: of Redis, and of Valkey from version 9
+    /// on.
     const LACKS: [&str; 2] = ["can't run this command", "ACL failure in script"];
     let code = error.code()?;
     let is_code = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';

@@ -1,7 +1,7 @@
-//! Detects servers that evict counters when their memory is full, from their memory policy.
+//! Detects servers that evict counters when their memory is full, by their memory policy.
 //!
 //! The policy is read from `INFO`, as managed servers often forbid `CONFIG`. A server that refuses
-//! `INFO`, or does not name a policy in it, is assumed to keep its counters.
+//! `INFO`, or whose answer names no policy, is assumed to keep its counters.
 
 use redis::{Value, from_redis_value};
 
@@ -11,8 +11,8 @@ use crate::base::sync::Lock;
 const KEEPS: &str = "noeviction";
 /// The start of the line of `INFO memory` that names the policy.
 const LINE: &str = "maxmemory_policy:";
-/// The longest name that is accepted, as the text comes from an arbitrary server and is shown to
-/// users.
+/// The maximum length of a policy name, in bytes. Longer names are ignored, as the text comes from
+/// an arbitrary server and is shown to users.
 const LONGEST: usize = 32;
 
 /// The policy of one of the connected servers that evicts counters, if there is one.
@@ -25,7 +25,7 @@ impl Evicting {
         *self.0.lock() = None;
     }
 
-    /// Reads the policy from a server's answer to `INFO memory`, and keeps it if it evicts.
+    /// Reads the policy from a server's answer to `INFO memory`, and keeps a policy that evicts.
     pub(super) fn note(&self, answer: &Value) {
         let Ok(text) = from_redis_value::<String>(answer.clone()) else {
             return;
@@ -79,7 +79,7 @@ mod tests {
         evicting.note(&Value::Int(3));
         assert_eq!(evicting.policy(), None);
         evicting.note(&Value::SimpleString("maxmemory_policy:allkeys-lfu".into()));
-        // That another master of a Cluster keeps its counters does not matter.
+        // Another master of the Cluster keeps its counters, which does not hide the first one.
         evicting.note(&Value::SimpleString("maxmemory_policy:noeviction".into()));
         assert_eq!(evicting.policy().as_deref(), Some("allkeys-lfu"));
         evicting.forget();

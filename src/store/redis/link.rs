@@ -1,8 +1,8 @@
 //! The connection of a store, and how it is opened.
 //!
-//! Connecting takes several trips, so it can take longer than one beat is waited for. A beat that
-//! gives up leaves the attempt as it is, and the next beat continues it. Only an attempt that takes
-//! too long as a whole is begun anew.
+//! Connecting takes several trips, so it can take longer than a beat waits. A beat that gives up
+//! leaves the attempt as it is, and the next beat continues it. Only an attempt that exceeds
+//! [`CONNECTS`] is started again.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -22,8 +22,8 @@ use super::masters::Masters;
 use crate::base::sync::Lock;
 use crate::store::NodeId;
 
-/// The longest that an attempt to connect can take. If a network drops all packets and then
-/// recovers, an engine notices that at most this much later.
+/// The maximum duration of an attempt to connect. After a network that dropped all packets has
+/// recovered, an engine notices it at most this much later.
 pub(super) const CONNECTS: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
@@ -50,16 +50,16 @@ pub(super) struct Connection {
 struct Opening {
     /// The open connection, if there is one.
     open: Option<Link>,
-    /// The attempt to connect that is under way.
+    /// The running attempt to connect.
     connecting: Option<Connecting>,
-    /// The number of the connection: how many were opened so far, including it.
+    /// The number of connections opened so far, which identifies the current one.
     number: u64,
     /// The engines that have sent a beat on this connection and have no answer yet.
     doubted_by: Vec<NodeId>,
 }
 
 /// The wakers of all engines that wait for a connection. Any progress of the attempt wakes them
-/// all, as the one that polled it last may be gone.
+/// all, as the engine that polled it last may no longer wait.
 #[derive(Default)]
 struct WakeAll(Lock<Vec<Waker>>);
 
@@ -70,7 +70,7 @@ impl Connection {
         Some((state.open.clone()?, state.number))
     }
 
-    /// Drops the connection, if it is still the one of this number.
+    /// Drops the connection, if it still has this number.
     pub(super) fn close(&self, number: u64) {
         let mut state = self.state.lock();
         if state.number == number {
@@ -83,8 +83,8 @@ impl Connection {
         self.state.lock().doubted_by.retain(|other| *other != node);
     }
 
-    /// Returns the connection for a beat of `node`. Opens a new one with `connect` if there is
-    /// none, or if the last beat of `node` on it was not answered.
+    /// Returns the connection for a beat of `node`. Opens a new connection with `connect` if there
+    /// is none, or if the last beat of `node` on the current one was not answered.
     pub(super) async fn get_or_open<F>(
         &self,
         node: NodeId,
@@ -116,8 +116,8 @@ impl Connection {
         self.waiting.add(cx.waker());
         let mut state = self.state.lock();
         if state.open.is_none() {
-            // Taken out of the state, so that an attempt that panics, such as without its runtime,
-            // is not polled again.
+            // Taken out of the state, so that an attempt that panics, for example because its
+            // runtime has ended, is not polled again.
             let Some(mut connecting) = state.connecting.take() else {
                 // The attempt has failed, and another engine on this store got the error. The next
                 // beat begins a new attempt.
@@ -181,7 +181,7 @@ impl Link {
         }
     }
 
-    /// Runs `command`, whose key decides on which server.
+    /// Runs `command` on the server that has its key.
     pub(super) async fn ask_one(&mut self, command: &Cmd) -> RedisResult<Value> {
         match self {
             Self::One(open) => command.query_async(open).await,
@@ -193,8 +193,8 @@ impl Link {
         }
     }
 
-    /// Runs `commands`, each of which has a key, in one trip. Each gets its own result. In a
-    /// Cluster, the commands of masters that do not answer before `until` fail.
+    /// Runs `commands`, each of which has a key, in one trip, and returns a result for each. In a
+    /// Cluster, commands fail if their master does not answer before `until`.
     pub(super) async fn ask(
         &mut self,
         commands: Vec<Cmd>,

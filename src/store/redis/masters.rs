@@ -1,10 +1,10 @@
-//! Connections to all masters of a Cluster. Each is independent: while one master is away or hangs,
-//! counters on the others are not delayed.
+//! Connections to all masters of a Cluster. They are independent: while one master is unavailable
+//! or hangs, counters on other masters are not delayed.
 //!
 //! A trip sends one pipeline to each master. A master that does not answer in time, or ends its
-//! connection, is away: nothing is sent to it, and commands for its slots fail at once. Meanwhile a
-//! task asks the other masters for the slot map, and connects to those that are away, until none
-//! is.
+//! connection, is *away*: nothing is sent to it, and commands for its slots fail at once.
+//! Meanwhile, a task asks the other masters for the slot map, and tries to connect to the masters
+//! that are away, until all are connected.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,8 +25,8 @@ use super::servers::{more_telling, with_address};
 use super::slots::{MasterAddress, SlotMap, slot_of};
 use crate::base::sync::Lock;
 
-/// The longest that one server is waited for. A quarter of the time to connect, so that several
-/// servers can be tried.
+/// The maximum wait for one server: a quarter of the time to connect, so that several servers can
+/// be tried.
 const EACH: Duration = Duration::from_millis(CONNECTS.as_millis() as u64 / 4);
 /// The time between two attempts to reach masters that are away.
 const GAP: Duration = Duration::from_millis(100);
@@ -36,7 +36,8 @@ const GAP: Duration = Duration::from_millis(100);
 pub(super) struct Masters(Arc<ClusterState>);
 
 struct ClusterState {
-    /// The settings of one server of the Cluster. Those of all others differ only in the address.
+    /// The settings of one server of the Cluster. The settings of the other servers differ only in
+    /// the address.
     like: ConnectionInfo,
     evicting: Arc<Evicting>,
     known: Lock<KnownMasters>,
@@ -46,11 +47,12 @@ struct ClusterState {
 struct KnownMasters {
     slots: SlotMap,
     links: BTreeMap<MasterAddress, MasterLink>,
-    /// How many connections were opened so far.
+    /// The number of connections opened so far, from which connections are numbered.
     opened: u64,
-    /// Whether a master was lost, or has redirected a command, since the last mending began.
+    /// Whether a master was lost, or has redirected a command, since the current pass of the
+    /// mending task began.
     must_mend: bool,
-    /// The task that mends, while it runs.
+    /// The task that reconnects masters and refreshes the slot map, while it runs.
     mender: Option<JoinHandle<()>>,
 }
 
@@ -70,15 +72,15 @@ struct Errand {
     is_asking: bool,
 }
 
-/// The answers to the commands of a trip, at their positions; `None` until they have come.
+/// The answers to the commands of a trip, by position; `None` until an answer has arrived.
 type Answers = Vec<Option<RedisResult<Value>>>;
 /// The commands of a trip, by the master to which they go.
 type Errands = BTreeMap<MasterAddress, Vec<Errand>>;
 
 impl Masters {
-    /// Connects to all masters of a Cluster. `nodes` are some of its servers, of which one must
-    /// answer with the slot map. At least one master must be reachable; a task connects to the
-    /// others later.
+    /// Connects to all masters of a Cluster. `nodes` are some of its servers. One of them must
+    /// answer with the slot map, and at least one master must be reachable. A task connects to the
+    /// remaining masters later.
     pub(super) async fn open(
         nodes: &[ConnectionInfo],
         evicting: Arc<Evicting>,
@@ -242,7 +244,7 @@ impl Masters {
     fn owner_of(&self, command: &Cmd) -> Option<MasterAddress> {
         let slot = key_of(command).map(slot_of)?;
         let known = self.0.known.lock();
-        // If no master has the slot, any one is asked, and answers with the error.
+        // If no master has the slot, any master is asked, and answers with the error.
         let owner = known.slots.owner(slot);
         owner.or_else(|| known.links.keys().next()).cloned()
     }
@@ -274,8 +276,8 @@ impl Masters {
 
     // --- mending ---
 
-    /// Starts the task that connects to masters that are away and refreshes the slot map, unless it
-    /// runs.
+    /// Starts the task that connects to masters that are away and refreshes the slot map, unless
+    /// the task already runs.
     fn mend(&self) {
         let mut known = self.0.known.lock();
         known.must_mend = true;
@@ -291,7 +293,8 @@ impl Masters {
         }
     }
 
-    /// Returns whether there is nothing to mend any more.
+    /// Refreshes the slot map, and connects to masters that are away. Returns whether mending can
+    /// end.
     async fn mend_once(&self) -> bool {
         self.0.known.lock().must_mend = false;
         let Some(slots) = self.find_slots().await else {
@@ -351,7 +354,8 @@ impl Masters {
     }
 }
 
-/// Mends until all masters are connected, or the store is dropped.
+/// The mending task: runs until all masters are connected, no master is connected, or the store is
+/// dropped.
 async fn mend_all(masters: Weak<ClusterState>) {
     loop {
         let Some(masters) = masters.upgrade().map(Masters) else {

@@ -1,8 +1,9 @@
-//! A store on a Redis or Valkey server, on the master of a group with Sentinels, or on a Cluster.
+//! A store on Redis or Valkey: a single server, the master of a group with Sentinels, or a Cluster.
 //!
 //! Two constant scripts do all the work: one applies a draw, and the other counts a beat. A trip is
 //! one pipeline, or one for each master of a Cluster. There is one connection to each server. Only
-//! a beat opens it, so a server that was away gets no draws until it has answered a beat.
+//! a beat opens a connection, so a server that was unavailable gets no draws until it has answered
+//! a beat.
 
 mod answer;
 mod evicting;
@@ -41,14 +42,15 @@ const COMMAND_BYTES: usize = 192;
 /// The server needs no modules and no persistence. It must not evict keys: set `noeviction`, and
 /// leave enough memory; a counter of one or two buckets takes about 180 bytes. A user with an
 /// access list needs `~PREFIX:* +evalsha +script|load +time +get +set +zadd +zremrangebyscore
-/// +zcard +zrange +zrank +zrem`; `+select` for another database than 0; and in a Cluster
-/// `+cluster|slots +asking`. With `+info`, the store checks the policy when it opens a connection,
-/// and another one than `noeviction` is a [finding](crate::hook::FindingKind::StoreEvicts).
+/// +zcard +zrange +zrank +zrem`; `+select` for a database other than 0; and in a Cluster
+/// `+cluster|slots +asking`. With `+info`, the store checks the eviction policy when it opens a
+/// connection. A policy other than `noeviction` is a
+/// [finding](crate::hook::FindingKind::StoreEvicts).
 ///
-/// All clones share one connection. The task that asks the store opens it, and opens it anew if it
-/// breaks, or if the server accepts no more writes or does not answer. A forked process must not
-/// share the connection of its parent: [start](crate::Sentinel::start_store) the store after the
-/// fork.
+/// All clones share one connection. The task that asks the store opens it. The task opens a new
+/// connection if the old one breaks, or if the server accepts no more writes or does not answer. A
+/// forked process must not share the connection of its parent:
+/// [start](crate::Sentinel::start_store) the store after the fork.
 ///
 /// Neither errors nor `Debug` show the address or a password.
 ///

@@ -1,4 +1,4 @@
-//! Set-up of a store on Redis, and its requests.
+//! The constructors of a store on Redis, and its requests.
 
 use std::io;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::base::invalid::InvalidSetting;
 
 impl RedisStore {
     /// Creates a store on the server at `url`: `redis://[[user]:password@]host[:port][/db]`,
-    /// `rediss://…` with TLS (feature `redis-tls`), or `redis+unix:///path/to/socket`. Connects
-    /// to nothing yet.
+    /// `rediss://…` with TLS (feature `redis-tls`), or `redis+unix:///path/to/socket`. Does not
+    /// connect yet.
     ///
     /// # Errors
     ///
@@ -38,8 +38,8 @@ impl RedisStore {
     ///
     /// For each new connection, the Sentinels are asked for the present master, one after the
     /// other. After a failover, permits that the old master granted in its last 250 ms and did not
-    /// replicate can be granted again. If the new master lacks more than that, the processes notice
-    /// it and report their permits.
+    /// replicate can be granted again. If the new master lacks older data as well, the processes
+    /// notice it and report their permits.
     ///
     /// # Errors
     ///
@@ -73,11 +73,12 @@ impl RedisStore {
     /// Creates a store on a Cluster. `urls` are the URLs of some of its servers, at least one. All
     /// servers have the same user and password.
     ///
-    /// Each counter is on one of the masters. While that master is away or does not answer, only
-    /// its counters are served without the store. The list of live processes is on one of the
-    /// masters as well: while that one is away, all counters are. As long as any master is away, a
-    /// task looks for it every 100 ms. It runs on the runtime of the task that asks the store, and
-    /// ends with the store at the latest.
+    /// Each counter is on one of the masters. While this master is unavailable, only its counters
+    /// are served without the store. The list of live processes is on one of the masters as well.
+    /// While that master is unavailable, all counters are served without the store.
+    ///
+    /// While any master is unavailable, a task tries to reach it every 100 ms. The task runs on the
+    /// runtime of the task that asks the store, and ends with the store at the latest.
     ///
     /// # Errors
     ///
@@ -100,8 +101,8 @@ impl RedisStore {
         Ok(Self::on(Servers::cluster(nodes)?))
     }
 
-    /// Trusts the certificates of the authorities in `pem`, and no others. Default: the authorities
-    /// that the machine trusts.
+    /// Trusts only certificates of the authorities in `pem`. Default: the authorities that the
+    /// machine trusts.
     ///
     /// # Errors
     ///
@@ -125,14 +126,14 @@ impl RedisStore {
         self.with_certificates()
     }
 
-    /// Presents `certificate` to servers that ask for one (mutual TLS). It is in PEM, followed by
-    /// the certificates of intermediate authorities, if there are any. `key` is its private key, in
-    /// PEM and without a passphrase. Sentinels and all servers of a Cluster get the same
-    /// certificate. Default: none.
+    /// Presents `certificate` to servers that ask for a client certificate (mutual TLS). It is in
+    /// PEM, followed by the certificates of intermediate authorities, if there are any. `key` is
+    /// its private key, in PEM and without a passphrase. Sentinels and all servers of a Cluster get
+    /// the same certificate. Default: no certificate.
     ///
-    /// A server that rejects the certificate, or requires one and gets none, ends the connection.
-    /// Then the store is down, and its [last error](crate::store::StoreStatus::last_error) names
-    /// the reason.
+    /// A server that rejects the certificate, or requires a certificate and gets none, ends the
+    /// connection. The store is then down, and its [last
+    /// error](crate::store::StoreStatus::last_error) names the reason.
     ///
     /// # Errors
     ///
@@ -186,7 +187,7 @@ impl RedisStore {
     }
 
     /// Sets the prefix of all keys: the name of the service. Services that use one server with the
-    /// same prefix would count their rules together. So the prefix must be set: without it,
+    /// same prefix would count their rules together. So the prefix must be set: without a prefix,
     /// [`start_store`](crate::Sentinel::start_store) fails.
     ///
     /// # Errors
@@ -245,8 +246,8 @@ impl RedisStore {
         let (mut link, number) = self.shared.connection.get().ok_or_else(none)?;
         let failed = |error: RedisError| self.failed(&error, number);
         let commands = draws.iter().map(|draw| self.command(draw)).collect();
-        // A master of a Cluster gets three quarters of the wait, so that answers of the others are
-        // still in time for their calls.
+        // Masters of a Cluster have three quarters of the wait to answer. So even if one master
+        // hangs, the answers of the other masters are in time for their calls.
         let until = draws.first().map(|draw| Instant::now() + draw.wait * 3 / 4);
         let mut answers = link.ask(commands, until).await.map_err(failed)?;
         if answers.len() != draws.len() {
@@ -301,7 +302,8 @@ impl RedisStore {
             beat.arg(format!("{prefix}:1:{{nodes}}{key}"));
         }
         beat.arg(format!("{node}:{}", alive.settings()));
-        // A server tells a client without its password so only if there are no more words than these.
+        // A server reports a missing password only for commands with at most this many words, so no
+        // more may be added.
         beat.arg(u8::from(alive.is_leaving) + u8::from(alive.tells_reset));
         beat.arg(alive.seen);
         let mut answer = link.ask_one(&beat).await;
@@ -311,8 +313,8 @@ impl RedisStore {
                 Err(error) => Err(error),
             };
         }
-        // Also an error shows that the connection works, if the server has answered it; a broken
-        // one is closed below.
+        // Even an error shows that the connection works, if the server has sent it. A broken
+        // connection is closed below.
         self.shared.connection.trust(node);
         let answer = answer.map_err(|error| self.failed(&error, number))?;
         let numbers = integers(&answer);

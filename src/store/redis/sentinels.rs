@@ -11,11 +11,11 @@ use super::answer::cause;
 use super::link::CONNECTS;
 use super::servers::{more_telling, with_address};
 
-/// No Sentinel that answers has a master of that name.
+/// The error if no Sentinel that answers knows a master of the configured name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnknownMaster;
 
-/// Asks one Sentinel after the other for the present master. If none knows it, fails with the
+/// Asks the Sentinels in sequence for the present master. If no Sentinel knows it, returns the
 /// error that says most about the cause.
 pub(super) async fn find_master(
     sentinels: Vec<ConnectionInfo>,

@@ -26,7 +26,7 @@ use super::tls;
 use super::unopened::Unopened;
 use crate::base::invalid::InvalidSetting;
 
-/// The longest that a server may take for a new connection. It is shorter than
+/// The maximum time in which a server must accept a new connection. It is shorter than
 /// [`CONNECTS`](super::link::CONNECTS), to leave time to find out why the server does not answer.
 const OPENS: Duration = Duration::from_millis(750);
 
