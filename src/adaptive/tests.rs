@@ -72,7 +72,10 @@ fn a_quick_failure_or_cancellation_is_no_sample() {
         // The long response time is not yet known, so not even slow failures and cancellations
         // count.
         calls.end_for(500, MS(900), outcome);
-        assert_eq!((calls.limiter.estimate(), calls.long_term_rt_ns()), (20.0, 0.0));
+        assert_eq!(
+            (calls.limiter.estimate(), calls.long_term_rt_ns()),
+            (20.0, 0.0)
+        );
         calls.end_for(3_000, MS(50), Some(Outcome::Success));
         assert_eq!(calls.long_term_rt_ns(), 50e6);
         let before = calls
