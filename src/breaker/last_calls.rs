@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn the_newest_call_replaces_the_oldest() {
         let ends = [true, false, true, true, false, false, false];
-        let told = [(1, 1), (2, 1), (3, 2), (3, 2), (3, 2), (3, 1), (3, 0)];
-        assert_eq!(sums(3, &ends), told);
+        let expected = [(1, 1), (2, 1), (3, 2), (3, 2), (3, 2), (3, 1), (3, 0)];
+        assert_eq!(sums(3, &ends), expected);
         assert_eq!(sums(1, &[true, false, true]), [(1, 1), (1, 0), (1, 1)]);
     }
 
@@ -126,12 +126,12 @@ mod tests {
         let mut rng = crate::breaker::tests::stage::Rng(17);
         for most in [1, 2, 3, 7, 20, 39, MAX_LAST_CALLS] {
             let ends: Vec<_> = (0..200).map(|_| rng.below(3) == 0).collect();
-            let told = (1..=ends.len()).map(|end| {
+            let expected = (1..=ends.len()).map(|end| {
                 let last = &ends[end.saturating_sub(most as usize)..end];
                 let bad = last.iter().filter(|is_bad| **is_bad).count();
                 (last.len() as u64, bad as u64)
             });
-            assert_eq!(sums(most, &ends), told.collect::<Vec<_>>(), "of {most}");
+            assert_eq!(sums(most, &ends), expected.collect::<Vec<_>>(), "of {most}");
         }
         let all = u64::from(MAX_LAST_CALLS);
         assert_eq!(sums(MAX_LAST_CALLS, &[true; 50])[49], (all, all));

@@ -13,6 +13,7 @@
 use super::BreakerState;
 use crate::clock::{SLACK_NS, Tick};
 
+// The lowest bit of each field of a word, and the masks of the fields.
 const SINCE: u32 = 32;
 const VERSION: u32 = 18;
 const RUNNING: u32 = 12;
@@ -20,6 +21,7 @@ const GOOD: u32 = 6;
 const FAILED: u32 = 3;
 const KIND_MASK: u64 = 7;
 const FAILED_MASK: u64 = 7;
+// The mask of `running` and of `good`.
 const SMALL_MASK: u64 = 63;
 const VERSION_MASK: u64 = 0x3fff;
 

@@ -336,11 +336,11 @@ mod tests {
             is_bad,
             keeps_ratio: true,
         };
-        let told = window.count(Tick::from_nanos(bucket), ended, || false);
+        let counted = window.count(Tick::from_nanos(bucket), ended, || false);
         let sum = window.sum(window.spot(window.head()), version as u8);
         // If no call was bad, zeros are a valid answer too.
-        let is_told = told == Some(sum) || (sum.bad == 0 && told == Some(Sum::default()));
-        assert!(is_told, "{told:?}, not {sum:?}");
+        let is_valid = counted == Some(sum) || (sum.bad == 0 && counted == Some(Sum::default()));
+        assert!(is_valid, "{counted:?}, not {sum:?}");
         (sum.total, sum.bad)
     }
 

@@ -102,7 +102,7 @@ use crate::stat::{MAX_TOKENS, Refusal};
 /// * among a million keys, the probability that two keys have the same hash, and so share a quota,
 ///   is 3 in 10⁸;
 /// * a key that found no place and later gets one starts with a whole quota, so it can spend that
-///   quota in addition to its part of the shared one;
+///   quota in addition to its part of the shared quota;
 /// * a call is judged by the `now` that the caller passes. With an old `now`, a call can pass
 ///   wrongly in two cases. In the first, its key was not at rest at that time, but has come to rest
 ///   since and been evicted. In the second, the window of its key is already more than 1 024
@@ -338,11 +338,16 @@ impl LimiterBuilder {
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidSetting`] unless the threshold is between 0 and 2 147 483 647, or
-    /// 1 048 575 for a window shorter than a second; the burst between 0 and 2 147 483 647, or 0 for a window; the
-    /// capacity between the threshold and 2 147 483 647, or left out for a window; the
-    /// interval between 1 µs and 366 days, or between 1 ms and 366 days and a multiple of
-    /// 2 ns for a window; and `max_keys` between 1 and 2^26.
+    /// Returns [`InvalidSetting`] unless:
+    ///
+    /// * the threshold is between 0 and 2 147 483 647; for a window shorter than a second, at most
+    ///   1 048 575;
+    /// * the burst is between 0 and 2 147 483 647; for a window, 0;
+    /// * the capacity, if it is set, is between the threshold and 2 147 483 647; for a window, none
+    ///   may be set;
+    /// * the interval is between 1 µs and 366 days; for a window, at least 1 ms and a multiple of
+    ///   2 ns;
+    /// * `max_keys` is between 1 and 2^26.
     pub fn build(self, now: Tick) -> Result<KeyedLimiter, InvalidSetting> {
         self.build_at(now, None)
     }

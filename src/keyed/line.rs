@@ -100,13 +100,13 @@ type Wakers = Vec<Waker>;
 
 impl HotKeys {
     /// Puts a call in `tier` in line for a place of `key`. A new call goes to the end; a call with
-    /// the `number` of an earlier ticket gets its old position. Returns `None` if `most` calls wait
-    /// already.
+    /// the `number` of an earlier ticket gets its old position. Returns `None` if as many calls
+    /// wait as `limits` allow.
     pub(crate) fn line_up(
         &self,
         key: Digest,
         tier: Option<&Key<'_>>,
-        most: WaitLimits,
+        limits: WaitLimits,
         number: Option<u64>,
     ) -> Option<LineTicket> {
         debug_assert_eq!(self.count, Counting::Running);
@@ -118,7 +118,7 @@ impl HotKeys {
                 tier: tier.map(|tier| OwnedKey::from(*tier)),
                 waker: None,
             };
-            match lines.join(&self.table, place, call, most, number) {
+            match lines.join(&self.table, place, call, limits, number) {
                 Ok(ticket) => return Some(ticket),
                 Err(NoLine::Full) => return None,
                 Err(NoLine::Moved) => {}
@@ -151,7 +151,7 @@ impl HotKeys {
         Some(KeyTokens::at_once(now, key, change.place))
     }
 
-    /// Sets the function that tells lines how many calls may run.
+    /// Sets the function that returns how many calls of a key may run.
     pub(crate) fn set_limit(&self, limit: &KeyLimitNow) {
         for part in &self.lines_or_create().parts {
             part.lock().limit = limit.clone();
@@ -243,7 +243,7 @@ impl Lines {
         table: &KeyTable,
         place: WordPlace,
         call: Waiter,
-        most: WaitLimits,
+        limits: WaitLimits,
         number: Option<u64>,
     ) -> Result<LineTicket, NoLine> {
         let mut woken = Wakers::new();
@@ -256,7 +256,7 @@ impl Lines {
                     .ok_or(NoLine::Moved)?;
             }
             let length = part.lines.get(&place).map_or(0, Waiters::len);
-            if length >= most.of_key as usize || !self.count_in(most.of_all) {
+            if length >= limits.of_key as usize || !self.count_in(limits.of_all) {
                 part.unmark_if_empty(table, place);
                 return Err(NoLine::Full);
             }
@@ -271,10 +271,9 @@ impl Lines {
         Ok(ticket)
     }
 
-    /// Counts one more waiting call and returns true, or returns false if `most` calls wait
-    /// already.
-    fn count_in(&self, most: u32) -> bool {
-        let more = |waiting| (waiting < most).then(|| waiting + 1);
+    /// Counts one more waiting call and returns true, or returns false if `max` calls wait already.
+    fn count_in(&self, max: u32) -> bool {
+        let more = |waiting| (waiting < max).then(|| waiting + 1);
         let (won, lost) = (Ordering::Relaxed, Ordering::Relaxed);
         self.waiting.fetch_update(won, lost, more).is_ok()
     }

@@ -69,7 +69,7 @@ struct BucketWord {
 #[derive(Clone, Copy)]
 struct InBucket<'a> {
     number: u32,
-    /// Changes the word of the bucket, or returns the nanoseconds to wait.
+    /// Returns the changed word of the bucket, or the nanoseconds to wait, or `LATE`.
     change: &'a dyn Fn(BucketWord) -> Result<BucketWord, u64>,
 }
 

@@ -35,9 +35,10 @@
 //!
 //! # Why it is exact
 //!
-//! Write `R` for the tokens taken so far and `B(b) = cut(start(b)) + limit` for the most that a
-//! rule allows while `b` is the newest bucket. The array keeps `R ≤ B(newest)` for every rule at
-//! all times:
+//! Let `R` be the number of tokens taken so far, and `start(b)` the first bucket of the window that
+//! ends with bucket `b`. Then `B(b) = cut(start(b)) + limit` is the maximum of `R` that a rule
+//! allows while `b` is the newest bucket. The array keeps `R ≤ B(newest)` for every rule at all
+//! times:
 //!
 //! * A take is the compare-and-swap on the head. It confirms at once the count *and* the bucket
 //!   that were judged; checkpoints never change. So there is no gap between the check and the
@@ -169,8 +170,8 @@ const SMALL_LOANS: usize = 2;
 /// * An interval of the window's length that does *not* end at the end of a bucket may hold up to
 ///   twice the limit: with `n` buckets, `2 × limit` can pass within little more than `(n − 1) / n`
 ///   of the interval. More buckets spread these tokens further apart. They cost a call nothing,
-///   except the first one after an idle time: it writes three words for each bucket that has
-///   passed, for at most one ring of buckets, or one ring for each 2²⁸ buckets. A
+///   except the first call after an idle time. That call writes three words for each bucket that
+///   has passed: at most for one ring of buckets, or for one ring for each 2²⁸ buckets. A
 ///   [strict](crate::FlowRule::strict) rule excludes this case.
 /// * Counts are kept modulo 2³²: one window must stay below 2³¹ tokens. No loan is made that would
 ///   bring a window, together with all tokens held for later ones, to 2³².

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! second      7          8          9          10
-//! head        |----------|----------|----------|--
-//!               begins:  not cut?   cut        cut
+//! buckets     |----------|----------|----------|--
+//!               begins   no cut?    cut        cut
 //!               9 is the first second that is known
 //! ```
 //!

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! the turn is free              takes it and the lock, and makes the key if it finds a place
-//! it is of the same key         waits for that call, and finds the made key
+//! it is of the same key         waits for that call, and finds the key if it was made
 //! it is of another key          looks for its own key again, and does not wait
 //! ```
 //!
@@ -114,8 +114,8 @@ pub(super) mod models {
         }
     }
 
-    /// Both calls must get the place, although one of the threads then looks for a place for
-    /// another key.
+    /// Both calls of the first key must get its place, although one of the threads then looks for a
+    /// place for the second key.
     pub(in crate::stat) fn one_name_twice() {
         let full = Arc::new(Full {
             turn: TableTurn::new(),

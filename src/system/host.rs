@@ -212,7 +212,7 @@ impl Probe for SystemProbe {
     }
 }
 
-// === impl Sample ===
+// === impl CounterReading ===
 
 impl CounterReading {
     /// Reads the counters and the clock. If the thread slept between reading the CPU time of the

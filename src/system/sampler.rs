@@ -258,9 +258,9 @@ mod tests {
         Tick::from_millis(ms)
     }
 
-    /// Samples at each time, and compares the load. The load is the index of the sample at which
+    /// Asserts the load that is sampled at each time. The load is the index of the sample at which
     /// the probe was read.
-    fn bounds(samples: &[(Tick, f64)]) {
+    fn assert_loads(samples: &[(Tick, f64)]) {
         let probe = ManualProbe::new();
         let sampler = Sampler::new(probe.clone());
         for (index, &(now, expected)) in samples.iter().enumerate() {
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_reading_is_valid_for_a_second() {
-        bounds(&[
+        assert_loads(&[
             (at(5_000), 0.0),
             (at(5_000), 0.0),
             (at(5_999), 0.0),
@@ -283,14 +283,14 @@ mod tests {
 
     #[test]
     fn a_clock_that_steps_back_does_not_stop_readings() {
-        bounds(&[(at(9_000), 0.0), (at(7_999), 1.0), (at(8_998), 1.0)]);
-        bounds(&[(at(9_000), 0.0), (at(0), 1.0), (at(1_000), 2.0)]);
+        assert_loads(&[(at(9_000), 0.0), (at(7_999), 1.0), (at(8_998), 1.0)]);
+        assert_loads(&[(at(9_000), 0.0), (at(0), 1.0), (at(1_000), 2.0)]);
     }
 
     #[test]
     fn a_slightly_older_time_triggers_no_reading() {
         let older = Tick::from_nanos(at(9_000).as_nanos() - 1);
-        bounds(&[(at(9_000), 0.0), (older, 0.0), (at(8_000), 0.0)]);
+        assert_loads(&[(at(9_000), 0.0), (older, 0.0), (at(8_000), 0.0)]);
         let probe = ManualProbe::new();
         let sampler = Sampler::new(probe.clone());
         for used in [1, 2] {
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn the_last_tick_is_not_mistaken_for_busy() {
         let end = Tick::from_nanos(u64::MAX);
-        bounds(&[(end, 0.0), (end, 1.0), (end, 2.0)]);
+        assert_loads(&[(end, 0.0), (end, 1.0), (end, 2.0)]);
     }
 
     #[test]
@@ -365,16 +365,16 @@ mod tests {
     /// A probe that counts its readings. It reports the number as the load, and sends it to the
     /// test.
     #[derive(Debug)]
-    struct Telling {
+    struct ReportingProbe {
         asked: AtomicU64,
-        tell: mpsc::Sender<u64>,
+        sender: mpsc::Sender<u64>,
     }
 
-    impl Probe for Telling {
+    impl Probe for ReportingProbe {
         fn load(&self) -> Option<f64> {
             let times = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
             // The receiver is gone at the end of a test.
-            let _ = self.tell.send(times);
+            let _ = self.sender.send(times);
             Some(times as f64)
         }
 
@@ -383,31 +383,31 @@ mod tests {
         }
     }
 
-    fn telling() -> (Sampler, mpsc::Receiver<u64>) {
-        let (tell, told) = mpsc::channel();
+    fn reporting_sampler() -> (Sampler, mpsc::Receiver<u64>) {
+        let (sender, reports) = mpsc::channel();
         let asked = AtomicU64::new(0);
-        (Sampler::new(Telling { asked, tell }), told)
+        (Sampler::new(ReportingProbe { asked, sender }), reports)
     }
 
     #[test]
     fn a_spawned_thread_reads_until_it_is_dropped() {
-        let (sampler, told) = telling();
+        let (sampler, reports) = reporting_sampler();
         let handle = sampler.clone().spawn(Duration::ZERO).unwrap();
-        assert_eq!([told.recv(), told.recv()], [Ok(1), Ok(2)]);
+        assert_eq!([reports.recv(), reports.recv()], [Ok(1), Ok(2)]);
         // Admissions do not read the probe, because the thread does.
         let read = sampler.sample(at(0)).load();
         assert!(read.is_some());
         drop(handle);
         drop(sampler);
         // The channel ends only if the probe is dropped, that is, if the thread has ended.
-        assert!(told.iter().all(|times| times > 2));
+        assert!(reports.iter().all(|times| times > 2));
     }
 
     #[test]
     fn stopping_does_not_wait_for_the_next_reading() {
-        let (sampler, told) = telling();
+        let (sampler, reports) = reporting_sampler();
         let handle = sampler.clone().spawn(SECOND * 3_600).unwrap();
-        assert_eq!(told.recv(), Ok(1));
+        assert_eq!(reports.recv(), Ok(1));
         handle.stop();
         assert_eq!(sampler.readings().load(), Some(1.0));
         // Admissions read the probe again, and the first reading is due at once.
@@ -418,9 +418,9 @@ mod tests {
 
     #[test]
     fn no_thread_exists_unless_spawned() {
-        let (sampler, told) = telling();
+        let (sampler, reports) = reporting_sampler();
         assert_eq!(sampler.sample(at(0)).load(), Some(1.0));
         drop(sampler);
-        assert_eq!(told.iter().count(), 1);
+        assert_eq!(reports.iter().count(), 1);
     }
 }

@@ -101,9 +101,10 @@ impl Breaker {
         }
     }
 
-    /// Returns the first word and moment of a new breaker that is open as long as this breaker. If
-    /// this breaker is half-open, the new one can be probed at once, because the running probes
-    /// report to this breaker.
+    /// Returns the first word and moment of a new breaker that continues in the state of this
+    /// breaker: if this breaker is open, the new one is open until the same time. If this breaker
+    /// is half-open, the new one can be probed at once, because the running probes report to this
+    /// breaker.
     fn opened_alike(&self, epoch: u32) -> (StateWord, Moment) {
         loop {
             let word = self.word();
@@ -427,8 +428,8 @@ impl Breaker {
             let found = Moment(cell.load(Ordering::Acquire));
             let is_written = found.version() == word.version()
                 && (!found.is_before(moment) || planted(Bug::FirstMomentStands));
-            let is_late = is_written || self.word().version() != word.version();
-            if is_late && !planted(Bug::BlindMoment) {
+            let is_obsolete = is_written || self.word().version() != word.version();
+            if is_obsolete && !planted(Bug::BlindMoment) {
                 return;
             }
             if cell
