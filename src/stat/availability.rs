@@ -124,8 +124,8 @@ impl LeapArray {
     /// The refusal of `weight` tokens by the quota with this index.
     #[cold]
     pub(super) fn refusal(&self, now: Tick, weight: u32, quotas: &[Quota], index: u32) -> Refusal {
-        // A window that has room keeps it until a call takes tokens. So at the latest of their
-        // times, all windows have room.
+        // A window that has room keeps it until a call takes tokens. So once the last of the
+        // windows has room, all of them have room.
         let mut all = quotas.iter();
         let available_at = all.try_fold(now, |latest, quota| {
             Some(latest.max(self.available_from(now, weight, quota)?))

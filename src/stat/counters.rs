@@ -2,11 +2,12 @@
 //!
 //! A request costs one addition at its end: one `fetch_add` to `done` adds the call and its
 //! response time, `[ rt in µs:40 | calls:24 ]`. The carry from the calls into the times is
-//! subtracted on reading. The difference of two checkpoints decodes exactly under three bounds. One
-//! second sees fewer than 2²³ calls, because a checkpoint widens them by the total noted in the
-//! second before. One bucket sees less than 12.7 days of response time. One second sees less than
-//! 12.3 days of it, because the wide total of times is noted once a second. Rare events (refusals,
-//! errors, weights other than 1) have separate words, which the common path does not touch.
+//! subtracted on reading. The difference of two checkpoints decodes exactly under three bounds. In
+//! one second, fewer than 2²³ calls end, because a checkpoint computes their full number from the
+//! total noted in the second before. In one bucket, response times add up to less than 12.7 days.
+//! In one second, they add up to less than 12.3 days, because their full total is noted once a
+//! second. Rare events (refusals, errors, weights other than 1) have separate words, which the
+//! common path does not touch.
 //!
 //! The seconds of the last minute are checkpoints of the same words, so they cost the request
 //! nothing. A node that keeps seconds creates their ring at its first event in a later second than
@@ -87,7 +88,7 @@ pub(super) struct Counters {
     pub(super) occupied: AtomicU64,
     pub(super) panicked: AtomicU64,
     /// The 64-bit total of passed tokens, as of the newest second. `calls_before` and `rt_before`
-    /// are the totals of calls and response times. The narrow counters add the rest.
+    /// are the totals of calls and response times. The counters of fewer bits add what came since.
     pub(super) passed_before: AtomicU64,
     pub(super) calls_before: AtomicU64,
     pub(super) rt_before: AtomicU64,
@@ -415,9 +416,9 @@ impl Counters {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Adds a waiting call and returns true, or returns false if `most` calls wait already.
-    pub(super) fn start_waiting(&self, most: u32) -> bool {
-        add_below(&self.waiting, most)
+    /// Adds a waiting call and returns true, or returns false if `max` calls wait already.
+    pub(super) fn start_waiting(&self, max: u32) -> bool {
+        add_below(&self.waiting, max)
     }
 
     /// Removes a waiting call.
@@ -543,17 +544,17 @@ impl Counters {
     }
 }
 
-/// Adds 1 to `gauge` and returns true, or returns false if the gauge is at `most` or above.
-fn add_below(gauge: &AtomicU32, most: u32) -> bool {
+/// Adds 1 to `gauge` and returns true, or returns false if the gauge is at `max` or above.
+fn add_below(gauge: &AtomicU32, max: u32) -> bool {
     if planted(Bug::ClaimThenCheck) {
-        let fits = gauge.fetch_add(1, Ordering::Acquire) < most;
+        let fits = gauge.fetch_add(1, Ordering::Acquire) < max;
         if !fits {
             gauge.fetch_sub(1, Ordering::Release);
         }
         return fits;
     }
     let mut found = gauge.load(Ordering::Relaxed);
-    while found < most {
+    while found < max {
         if planted(Bug::CheckThenClaim) {
             gauge.fetch_add(1, Ordering::Acquire);
             return true;

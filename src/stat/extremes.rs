@@ -150,10 +150,10 @@ impl Extremes {
             }
             // If the head still stands before `bucket`, the found word is of an older bucket, even
             // if its stamp is equal, as after a long pause. A thread writes for `bucket` or a newer
-            // one only after it has seen the head move on, and it writes with release: this thread
-            // would have seen that move too. Another thread that moves the head from here changes
-            // the word first, so the swap below fails. If that thread jumps, the swap may succeed,
-            // but then it resets a bucket that the jump skips.
+            // bucket only after it has seen the head move on, and it writes with release: this
+            // thread would have seen that move too. Another thread that moves the head from here
+            // changes the word first, so the swap below fails. If that thread jumps, the swap may
+            // succeed, but then it resets a bucket that the jump skips.
             if !stands() && !planted(Bug::OpenLate) {
                 return false;
             }

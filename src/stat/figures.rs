@@ -23,7 +23,7 @@ type SecondCut = [u64; SECOND_WORDS];
 // === impl Counters ===
 
 impl Counters {
-    /// The present value of counter `word`.
+    /// The current value of counter `word`.
     pub(super) fn value(&self, word: u32) -> u64 {
         let counter = match word {
             CALLS | RT => {

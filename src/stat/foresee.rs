@@ -97,16 +97,16 @@ impl LeapArray {
         next
     }
 
-    /// Returns the answer of [`foresee`](Self::foresee) as of the head and its bucket in `stand`;
+    /// Returns the answer of [`foresee`](Self::foresee) as of the head and its bucket in `state`;
     /// `None` if a checkpoint is missing.
     fn find_later(
         &self,
-        stand: (HeadWord, u64),
+        state: (HeadWord, u64),
         visit: Visit,
         quotas: &[Quota],
     ) -> Option<Result<Tick, Nothing>> {
-        let seen = self.bucket_number(visit.at).max(stand.1);
-        let Some(rooms) = self.rooms(stand, seen, visit.weight, quotas)? else {
+        let seen = self.bucket_number(visit.at).max(state.1);
+        let Some(rooms) = self.rooms(state, seen, visit.weight, quotas)? else {
             return Some(Err(Nothing { until: None }));
         };
         let from = self.bucket_number(visit.from);
@@ -126,7 +126,7 @@ impl LeapArray {
             patience: Duration::MAX,
             weight: visit.weight,
         };
-        let target = match self.earliest(stand, seen, wish, quotas)? {
+        let target = match self.earliest(state, seen, wish, quotas)? {
             Ok(offer) if self.start_of(offer.bucket) < visit.at + patience => {
                 return Some(Ok(visit.from.max(self.start_of(offer.bucket))));
             }

@@ -1,7 +1,7 @@
 //! Histograms of durations.
 //!
 //! Counting a duration costs one relaxed addition. The bit length of the duration gives the first
-//! edge that can be the right one; a few comparisons find the right one from there:
+//! edge that can be the right edge; a few comparisons find the right edge from there:
 //!
 //! ```text
 //! edges, in µs   500   1 000   2 500   5 000        the last cell has no edge

@@ -14,13 +14,14 @@
 //!
 //! # The rule
 //!
-//! `weight` tokens may be held for bucket `f` if, for every quota,
+//! `weight` tokens may be held for bucket `f` if every quota meets the first of these conditions,
+//! or the second and the third:
 //!
-//! * the quota has room for them now, or
+//! * The quota has room for them now.
 //! * `granted + weight ≤ cut(start(f)) + limit`: the used tokens, all held ones, and this loan fit
 //!   into the window that ends with `f`. The buckets that leave the window by then are closed, so
 //!   their counts cannot change any more.
-//! * and, if the window of `f` lies wholly in the future, the tokens held in it fit as well.
+//! * If the window of `f` lies wholly in the future, the tokens held in it fit as well.
 //!
 //! The compare-and-swap on the head confirms the first two conditions. It cannot confirm the third,
 //! because another loan may be charged already and not yet placed. So every borrower, once its loan

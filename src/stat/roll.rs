@@ -30,21 +30,21 @@ impl LeapArray {
     /// Opens buckets until `now` is not ahead of the newest one.
     #[cold]
     fn catch_up(&self, head: HeadWord, now: u64) -> Result<(HeadWord, u64), Reloaded> {
-        let mut stand = self.stand_of(head)?;
+        let mut state = self.with_bucket(head)?;
         loop {
-            let (head, bucket) = stand;
+            let (head, bucket) = state;
             if !head.is_sealed() && bucket >= now {
-                return Ok(stand);
+                return Ok(state);
             }
-            stand = match self.advance(head, bucket, now) {
-                Some(stand) => stand,
-                None => self.stand_of(self.load_head())?,
+            state = match self.advance(head, bucket, now) {
+                Some(state) => state,
+                None => self.with_bucket(self.load_head())?,
             };
         }
     }
 
     /// Returns `head` with its bucket.
-    fn stand_of(&self, head: HeadWord) -> Result<(HeadWord, u64), Reloaded> {
+    fn with_bucket(&self, head: HeadWord) -> Result<(HeadWord, u64), Reloaded> {
         if head.is_frozen() {
             return Err(Reloaded);
         }
@@ -214,7 +214,7 @@ mod tests {
         };
         let array = LeapArray::with_grid(grid, Tick::ZERO);
         let (ring, now) = (u64::from(array.cut_mask) + 1, 2 * MAX_JUMP + 10);
-        let stands = [
+        let expected = [
             MAX_JUMP,
             MAX_JUMP + ring,
             // The second jump leaves a ring to step over.
@@ -222,10 +222,10 @@ mod tests {
             now - 1,
             now,
         ];
-        for stand in stands {
+        for bucket in expected {
             let head = array.load_head();
             array.advance(head, array.number(head), now);
-            assert_eq!(array.newest(), stand);
+            assert_eq!(array.newest(), bucket);
         }
         assert!(array.load_head().is_open());
     }

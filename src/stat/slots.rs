@@ -179,14 +179,15 @@ impl Slots {
         false
     }
 
-    /// Returns whether fewer than `limit` slots are in use and no call waits for a slot. For any
-    /// word.
+    /// Returns whether fewer than `limit` slots are in use and no call waits for a slot. The word
+    /// may be marked.
     pub(super) fn has_room_if_marked(&self, limit: u32, in_flight: impl Fn() -> u32) -> bool {
         let found = self.0.load(Ordering::Acquire);
         found & WAITS == 0 && in_use(found, in_flight) < limit
     }
 
-    /// Takes a slot in any word, unless `limit` slots are in use or a call waits for a slot.
+    /// Takes a slot even if the word is marked, unless `limit` slots are in use or a call waits for
+    /// a slot.
     pub(super) fn take_if_marked(
         &self,
         limit: u32,
@@ -208,7 +209,7 @@ impl Slots {
         SlotHold::FROM_LINE
     }
 
-    /// Takes a slot if the word is still `found`.
+    /// Takes a slot if the word is still `found`. Otherwise returns the current word.
     fn enter(&self, found: u64) -> Result<(), u64> {
         let step = if planted(Bug::EnterAsStarted) {
             1
@@ -273,13 +274,13 @@ impl Slots {
         self.0.fetch_and(!WAITS, Ordering::Relaxed);
     }
 
-    /// Puts a call in line and returns its ticket; `None` if `most` calls wait already. A new call
+    /// Puts a call in line and returns its ticket; `None` if `max` calls wait already. A new call
     /// goes to the end; a call with an earlier `ticket` gets its old place. Runs `marked` once
     /// other threads can see that a call waits.
     pub(super) fn line_up(
         &self,
         line: &Line,
-        most: u32,
+        max: u32,
         ticket: Option<u64>,
         marked: impl Fn(),
         in_flight: impl Fn() -> u32,
@@ -287,7 +288,7 @@ impl Slots {
         let mut woken = Woken::new();
         let ticket = {
             let mut line = line.0.lock();
-            if line.calls.len() >= most as usize {
+            if line.calls.len() >= max as usize {
                 return None;
             }
             let ticket = ticket.unwrap_or_else(|| {
@@ -320,8 +321,8 @@ impl Slots {
     }
 }
 
-/// The slots of a node. `in_flight` returns the number of calls in flight, which the counters alone
-/// do not know: they need the ring's count of passes.
+/// The slots of a node. `in_flight` returns the number of calls in flight. The counters alone
+/// cannot compute it, because the ring counts the passes.
 impl Counters {
     /// Gives free slots to the first calls of the line.
     #[cold]
@@ -334,7 +335,7 @@ impl Counters {
     /// Puts a call in line for a slot; see [`Slots::line_up`].
     pub(super) fn line_up(
         &self,
-        most: u32,
+        max: u32,
         ticket: Option<u64>,
         in_flight: impl Fn() -> u32,
     ) -> Option<u64> {
@@ -346,7 +347,7 @@ impl Counters {
             }
         };
         let line = self.line_or_create();
-        self.slots.line_up(line, most, ticket, marked, in_flight)
+        self.slots.line_up(line, max, ticket, marked, in_flight)
     }
 }
 

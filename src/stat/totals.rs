@@ -136,10 +136,9 @@ figures!(Totals {
     waits: u64,
     /// Calls that were dropped while they waited. If all calls weigh 1 and none is running or
     /// waiting, this figure, [`pass`](Self::pass) and [`block`](Self::block) add up to the number
-    /// of calls made. An exception are calls whose tokens [stay
-    /// spent](crate::Waiting#cancel-safety). If such a call is dropped or refused after its bucket
-    /// has closed, or after a reload that changes buckets, it also counts as cancelled and as
-    /// passed.
+    /// of calls made. Calls whose tokens [stay spent](crate::Waiting#cancel-safety) are an
+    /// exception: a call that is dropped or refused after its bucket has closed, or after a reload
+    /// that changes buckets, also counts as cancelled and as passed.
     waiting_dropped: u64,
 });
 

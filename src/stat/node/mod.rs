@@ -32,8 +32,8 @@ use crate::clock::Tick;
 /// The statistics of a resource: calls that passed, were refused, completed, failed and are
 /// in flight; per second, for the last minute and in total.
 ///
-/// A clone is the same node. Every method takes the present time, which must always come from
-/// the same clock.
+/// A clone is the same node. Every method takes the current time, which must always come from the
+/// same clock.
 ///
 /// # Accuracy
 ///
@@ -391,10 +391,10 @@ impl Node {
 
     // --- waiting calls ---
 
-    /// Counts a call that begins to wait and returns true, or returns false if `most` calls wait
+    /// Counts a call that begins to wait and returns true, or returns false if `max` calls wait
     /// already.
-    pub(crate) fn start_waiting(&self, most: u32) -> bool {
-        self.counters.start_waiting(most)
+    pub(crate) fn start_waiting(&self, max: u32) -> bool {
+        self.counters.start_waiting(max)
     }
 
     /// Counts a call that no longer waits.

@@ -121,7 +121,7 @@ impl Node {
         self.counters.line().is_some_and(|line| !line.is_empty())
     }
 
-    /// Sets the function that tells calls in line how many slots there are.
+    /// Sets the function that returns how many slots there are, for calls in line.
     pub(crate) fn set_slot_limit(&self, limit: LimitNow) {
         self.counters.line_or_create().set_limit(limit);
     }
@@ -133,10 +133,10 @@ impl Node {
         self.counters.let_in(|| self.in_flight());
     }
 
-    /// Puts a call in line for a slot and returns its ticket; `None` if `most` calls wait already.
-    /// A call that lines up again passes its earlier `ticket`.
-    pub(crate) fn line_up(&self, most: u32, ticket: Option<u64>) -> Option<u64> {
-        self.counters.line_up(most, ticket, || self.in_flight())
+    /// Puts a call in line for a slot and returns its ticket; `None` if `max` calls wait already. A
+    /// call that lines up again passes its earlier `ticket`.
+    pub(crate) fn line_up(&self, max: u32, ticket: Option<u64>) -> Option<u64> {
+        self.counters.line_up(max, ticket, || self.in_flight())
     }
 
     /// Returns whether the call with this `ticket` has got a slot. If not, `waker` is woken once it

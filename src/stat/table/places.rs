@@ -41,7 +41,7 @@ impl<V: Resident> Table<V> {
         }
     }
 
-    /// Keeps entries from being freed while a reader looks at them.
+    /// Returns a guard that keeps entries from being freed while a reader looks at them.
     #[inline]
     pub(crate) fn guard(&self) -> impl Guard + '_ {
         self.map.guard()

@@ -7,7 +7,7 @@
 //! ```text
 //! evictor   alone? ─▶ idle? ─▶ unwrapped ─▶ idle? ─▶ retired
 //!              │        │          │          │
-//! it stays ◀───┴────────┴──────────┘          └─▶ it stays as another one
+//! it stays ◀───┴────────┴──────────┘          └─▶ it stays, in a new `Arc`
 //! ```
 //!
 //! Once the entry is unwrapped, no weak reference leads to it. A thread that used the entry between
