@@ -75,14 +75,14 @@
 //! | `quanta` | [`clock`]`::QuantaClock`, which reads the time-stamp counter |
 //! | `serde` | `document`: rules from JSON and TOML, including Sentinel's own formats |
 //! | `system` | [`system`]`::SystemProbe`, which reads load and CPU use on Linux |
-//! | `page` | `observe::page`: a live page of the engine, to be served under a path of one's own |
+//! | `page` | `observe::page`: a live page of the engine, which a program serves under a path of its choice |
 //! | `dashboard` | `observe::dashboard`: Sentinel's dashboard shows the engine and changes its rules |
 //! | `observe` | `observe`: the service behind `/metrics` for Prometheus; other features of `observe` imply it |
 //! | `tracing`, `metrics` | `observe::journal` and `observe::facade`: log lines by `tracing`, figures for the crate `metrics` |
 //! | `shared` | limits that several processes share: [`Builder::store`], and [`store`]`::MemoryStore` |
 //! | `redis` | `shared`, and [`store`]`::RedisStore` on a Redis or Valkey server |
-//! | `redis-sentinel`, `redis-cluster`, `redis-tls` | the same on the master of Sentinels, on a Cluster, with TLS |
-//! | `full` | all of them |
+//! | `redis-sentinel`, `redis-cluster`, `redis-tls` | `redis` with the master that Redis Sentinels choose, with a Redis Cluster, over TLS |
+//! | `full` | all features |
 //!
 //! Most features only add items. `axum` and `tonic` also change what a layer reads from a request:
 //!
@@ -104,8 +104,8 @@
 //!
 //! # Guarantees
 //!
-//! Each guarantee is listed with the test that holds it. The files in `tests` are not in
-//! the published package.
+//! Each guarantee is listed with the test that checks it. The files in `tests` are not in the
+//! published package.
 //!
 //! * A window that ends at the end of a bucket never holds more than its limit, under any
 //!   interleaving of threads: `stat::models` (loom). For other intervals see

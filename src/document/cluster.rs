@@ -1,8 +1,8 @@
 //! Translates Sentinel's cluster rules, which its clients check with a token server.
 //!
-//! Without a store such a rule limits this process alone, with a warning. With a store it is
-//! shared, and the store takes the role of the token server. A token server applies only the count
-//! of a rule, in its window, and ignores all other settings.
+//! Without a store, a cluster rule limits this process alone, with a warning. With a store, the
+//! rule is shared, and the store takes the role of the token server. A token server applies only
+//! the count of a rule, in its window, and ignores all other settings.
 
 use std::time::Duration;
 
@@ -36,19 +36,19 @@ pub(super) struct Cluster {
 impl Document {
     /// Reads the document for an engine that has a [store](crate::Builder::store): Sentinel's rules
     /// with `clusterMode` are then [shared](crate::FlowRule::shared), under the id
-    /// `cluster-<flowId>`. A document in the form of this crate does not change, because it says
-    /// itself which rules are shared.
+    /// `cluster-<flowId>`. A document in the form of this crate does not change, because its rules
+    /// say themselves whether they are shared.
     ///
     /// | `clusterConfig` | here |
     /// |---|---|
     /// | `thresholdType` 0, 1 | [`per_node`](crate::FlowRule::per_node); the limit of all processes |
     /// | `windowIntervalMs`, `sampleCount` | the interval and its buckets; a window by parameter has two |
-    /// | `fallbackToLocalWhenFail` true | [`WhenDown::LocalShare`], with a warning: there each process has the whole count |
+    /// | `fallbackToLocalWhenFail` true | [`WhenDown::LocalShare`], with a warning, because in Sentinel each process then has the whole count |
     /// | `fallbackToLocalWhenFail` false | [`WhenDown::Open`] |
     ///
     /// `count` is per second, and is multiplied by the interval. A token server ignores all other
-    /// settings of a rule, so each of them that is set has a warning. A rule with `grade` 0 limits
-    /// this process alone, with a warning.
+    /// settings of a rule, so each other setting has a warning if it is set. A rule with `grade` 0
+    /// limits this process alone, with a warning.
     ///
     /// ```
     /// use tower_sentinel::document::{Document, Kind};
@@ -74,7 +74,7 @@ impl Document {
 }
 
 /// Returns whether any rule of `list` is a cluster rule.
-pub(super) fn is_any(list: &[Datum]) -> bool {
+pub(super) fn has_cluster_rule(list: &[Datum]) -> bool {
     list.iter().any(|item| {
         let Datum::Table(table) = item else {
             return false;
@@ -84,7 +84,8 @@ pub(super) fn is_any(list: &[Datum]) -> bool {
 }
 
 /// Returns how a token server counts the rule, if it is a cluster rule and the engine has a store.
-/// `falls_back` is the default for whether a client that gets no answer uses its own limit.
+/// `falls_back` is the default of `fallbackToLocalWhenFail`: whether a client that gets no answer
+/// uses its own limit.
 pub(super) fn of(fields: &mut Fields<'_>, falls_back: bool, is_rate: bool) -> Option<Cluster> {
     fields.known(&[CONFIG]);
     if !fields.is_set("clusterMode") {
@@ -136,14 +137,14 @@ fn read(fields: &mut Fields<'_>, falls_back: bool) -> Cluster {
     let when_down = if own.unwrap_or(falls_back) {
         let note = "while the store is away this process has its share of the count, where each \
              client of Sentinel has the whole one";
-        config.tell("fallbackToLocalWhenFail", note);
+        config.warn_harmless("fallbackToLocalWhenFail", note);
         WhenDown::LocalShare
     } else {
         WhenDown::Open
     };
     for (key, default) in OF_SERVERS {
         if config.has_other(key, default) {
-            config.tell(key, "ignored, as there is no token server");
+            config.warn_harmless(key, "ignored, as there is no token server");
         }
     }
     config.known(&OF_SERVERS.map(|(key, _)| key));
@@ -228,6 +229,7 @@ impl Cluster {
         })
     }
 
+    /// Warns of each of `keys` whose value is not 0.
     fn warn_of(&self, fields: &mut Fields<'_>, keys: &[&str]) {
         for key in keys {
             if fields.has_other(key, 0) {

@@ -39,7 +39,9 @@ pub(super) struct Fields<'a> {
     /// Whether the rules are for an engine with a store.
     pub(super) has_store: bool,
     form: Form,
+    /// The keys that were asked for, which are the known keys.
     asked: Vec<&'static str>,
+    /// Whether all keys of the table count as known.
     knows_all: bool,
     problems: Vec<Problem>,
 }
@@ -284,8 +286,9 @@ impl<'a> Fields<'a> {
         all
     }
 
-    /// Adds a problem. Only the first `MOST_REPORTED` are kept, because each item of a long list can
-    /// have one. If all of them are warnings, the first error replaces the last warning.
+    /// Adds a problem. Only the first `MOST_REPORTED` are kept, because each item of a long list
+    /// can have a problem. If all kept problems are warnings, the first error replaces the last
+    /// warning.
     pub(super) fn note(&mut self, problem: Problem) {
         if self.problems.len() < MOST_REPORTED {
             self.problems.push(problem);
@@ -312,8 +315,8 @@ impl<'a> Fields<'a> {
         self.note(problem);
     }
 
-    /// Adds a warning about the value of `key` that does not change what the rule does.
-    pub(super) fn tell(&mut self, key: &str, note: &str) {
+    /// Adds a warning about the value of `key`, although the rule does what was meant.
+    pub(super) fn warn_harmless(&mut self, key: &str, note: &str) {
         let problem = Problem::noted(self.path_of(key), self.excerpt(key), note);
         self.note(problem);
     }
@@ -351,8 +354,8 @@ impl<'a> Fields<'a> {
     }
 
     fn report_unknown(&mut self) {
-        // In Sentinel's form, a known key is suggested for an unknown one only if the table lacks
-        // it.
+        // In Sentinel's form, a known key is suggested for an unknown key only if the table lacks
+        // the known key.
         let is_free = |known: &&str| self.form == Form::Own || !self.has(known);
         let free: Vec<_> = self.asked.iter().copied().filter(is_free).collect();
         // If the table has two spellings of one key, the first one is read.
@@ -369,8 +372,8 @@ impl<'a> Fields<'a> {
         found.into_iter().for_each(|problem| self.note(problem));
     }
 
-    /// Returns the problem of an unknown key. In Sentinel's form there is one only if the key looks
-    /// misspelt.
+    /// Returns the problem of an unknown key. In Sentinel's form, an unknown key is a problem only
+    /// if it looks misspelt.
     fn unknown(&self, key: &str, value: &Datum, known: &[&'static str]) -> Option<Problem> {
         let path = join(&self.path, key);
         let mut asked = known.iter();
@@ -465,7 +468,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_typo_is_known_by_its_distance() {
+    fn a_misspelt_key_is_found_by_its_distance() {
         let known = ["threshold", "interval", "id", "for_origin", "max"];
         let table = [
             ("treshold", Some("threshold")),

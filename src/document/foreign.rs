@@ -1,10 +1,10 @@
 //! Refuses rules of other programs that look like Sentinel's rules for Java or Go but mean
 //! something else.
 //!
-//! Their keys distinguish them. Read as a rule for Java or Go, such a rule would load and limit
-//! something else: a gateway's rule has a `count` as well, but for an interval of its own; a rule
-//! of Sentinel in Rust has a `threshold`, and a rule on the tokens of language models has
-//! `specificItems`.
+//! Foreign rules are recognized by their keys. Read as a rule for Java or Go, a foreign rule would
+//! load and limit something else. For example, a gateway's rule has a `count` too, but for a
+//! configurable interval; a rule of Sentinel in Rust has a `threshold`; and a rule on the tokens of
+//! language models has `specificItems`.
 
 use super::fields::Fields;
 use super::sentinel::{GO, Kind, has};
@@ -61,7 +61,7 @@ const NO_GATEWAY: [&str; 7] = [
     "clusterConfig",
 ];
 
-/// Returns whether a rule of this kind is foreign. The first key that shows this is refused.
+/// Returns whether a rule of this kind is foreign, and refuses the first key that shows this.
 pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
     let table = fields.table;
     let first = |keys: &[&'static str]| keys.iter().copied().find(|key| has(table, key));
@@ -91,7 +91,7 @@ pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
     true
 }
 
-/// Warns of a gateway's keys in a rule that, by the key `shows`, is not a gateway's.
+/// Warns of a gateway's keys in a rule that is not a gateway's, which its key `shows`.
 fn warn_of_gateway(fields: &mut Fields<'_>, shows: &str) {
     let table = fields.table;
     for key in GATEWAY.into_iter().filter(|key| has(table, key)) {

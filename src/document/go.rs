@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::sentinel::{
-    AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, here, is_millis, just_above, number_or_0,
-    resource, whole_or_0, whole_part, whole_value,
+    AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, is_millis, just_above, number_or_0,
+    resource, respelled_resource, whole_or_0, whole_part, whole_value,
 };
 use super::value::Datum;
 use crate::rule::{
@@ -17,7 +17,7 @@ use crate::stat::{MAX_RT, MAX_TOKENS};
 /// The range of a `uint32`.
 const UINT: RangeInclusive<u32> = 0..=u32::MAX;
 const FROM_1: RangeInclusive<u32> = 1..=u32::MAX;
-/// The range of an `int64` from 0 on.
+/// The range from 0 to the largest `int64`.
 const LONG: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();
 /// The effect of an index in a rule that also has a key.
 const BY_KEY_ALONE: &str = "ignored beside `paramKey`: calls without that key pass, where those \
@@ -69,7 +69,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     };
     let relation = fields.whole("relationStrategy", 0..=1).unwrap_or(0);
     let reference = fields.text("refResource").unwrap_or_default();
-    let reference = here(fields, "refResource", reference);
+    let reference = respelled_resource(fields, "refResource", reference);
     let max_wait = fields.whole("maxQueueingTimeMs", UINT).unwrap_or(0);
     let warm_up = fields.whole("warmUpPeriodSec", UINT).unwrap_or(0);
     let cold_factor = fields.whole("warmUpColdFactor", UINT).unwrap_or(0);
@@ -122,8 +122,8 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
 
 /// Returns the number of buckets of an interval in milliseconds, if it is not the default of two.
 /// In Sentinel for Go an interval of up to 10 s has buckets of half a second; with fewer buckets
-/// calls would be forgotten sooner. Any other interval is one bucket there; here it has two, which
-/// refuse more calls and not fewer.
+/// calls would be forgotten sooner. Any other interval is one bucket in Sentinel for Go. Here it
+/// has two buckets, which can refuse more calls than one bucket, but not fewer.
 const fn buckets(interval: u32) -> Option<u32> {
     match interval {
         // A bucket lasts at least a millisecond, so this interval cannot have two.
@@ -314,7 +314,7 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
-/// Reads a value of a parameter that has a threshold of its own.
+/// Reads one of the `specificItems`: a value of the parameter, and its threshold.
 fn exception(fields: &mut Fields<'_>) -> (String, u32) {
     let kind = fields.whole("valKind", 0..=3).unwrap_or(0);
     let value = fields.needed_text("valStr");
@@ -330,8 +330,8 @@ fn exception(fields: &mut Fields<'_>) -> (String, u32) {
     (value, threshold)
 }
 
-/// Returns the limit that is reached when `limit` is exceeded. A limit below zero is kept, so that
-/// it is refused as out of range.
+/// Returns the next number above `limit`, which is reached as soon as `limit` is exceeded. A limit
+/// below zero is kept, so that it is refused as out of range.
 fn exceeded(limit: f64) -> f64 {
     if limit < 0.0 {
         limit

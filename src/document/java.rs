@@ -1,10 +1,11 @@
 //! Translates the rules of Sentinel for Java.
 //!
-//! Differences in comparisons are translated here, so that the engine compares in one way only. A
-//! limit that refuses above itself becomes the next larger limit, which refuses at itself, or a
-//! breaker that [`exceeds`](crate::CircuitBreakerRule::exceeds) its limit. A maximum of threads
-//! that admits one more becomes larger by one. A maximum wait that a call must stay below becomes
-//! shorter by a nanosecond.
+//! Differences in comparisons are translated here, so that the engine compares in one way only.
+//! Where Sentinel refuses only above a limit, the rule here gets the next larger number as its
+//! limit, or is a breaker that opens when its limit is
+//! [exceeded](crate::CircuitBreakerRule::exceeds). Where Sentinel admits one thread more than its
+//! maximum, the maximum grows by one. Where a call must wait less than the maximum, the maximum
+//! becomes shorter by a nanosecond.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -14,7 +15,7 @@ use super::cluster;
 use super::fields::Fields;
 use super::own::with;
 use super::sentinel::{
-    AS_0, NEVER_SO_LONG, REFUSES_ALL, here, is_millis, just_above, number_or_0, resource,
+    AS_0, NEVER_SO_LONG, REFUSES_ALL, is_millis, just_above, number_or_0, resource, respelled_resource,
     whole_or_0, whole_part,
 };
 use super::value::Datum;
@@ -30,7 +31,7 @@ const INT: RangeInclusive<i32> = i32::MIN..=i32::MAX;
 const FROM_0: RangeInclusive<u32> = 0..=2_147_483_647;
 const FROM_1: RangeInclusive<u32> = 1..=2_147_483_647;
 const NANOSECOND: Duration = Duration::from_nanos(1);
-/// The context of calls without a context of their own, in Java.
+/// The context that Sentinel for Java gives to calls that name no context.
 const DEFAULT_CONTEXT: &str = "sentinel_default_context";
 
 pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
@@ -49,7 +50,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     let cluster = cluster::of(fields, true, grade != 0);
     if fields.has_other("statIntervalMs", 1_000) {
         let note = "ignored, as by Sentinel: `count` is that of a second";
-        fields.tell("statIntervalMs", note);
+        fields.warn_harmless("statIntervalMs", note);
     }
     if let Some(cluster) = cluster {
         return Some(cluster.flow(fields, resource, count).into());
@@ -69,7 +70,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
         let max = whole_part(fields, "count", count);
         let mut rule = IsolationRule::new(resource, max).for_origin(origin);
         match strategy {
-            1 => rule = rule.when(here(fields, "refResource", reference)),
+            1 => rule = rule.when(respelled_resource(fields, "refResource", reference)),
             2 => {
                 let allowed = "0 or 1 for `grade` 0: calls at once are not limited by context";
                 fields.refuse("strategy", allowed);
@@ -100,7 +101,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     };
     let mut rule = FlowRule::per_second(resource, count).for_origin(origin);
     rule = match strategy {
-        1 => rule.when(here(fields, "refResource", reference)),
+        1 => rule.when(respelled_resource(fields, "refResource", reference)),
         2 => rule.in_context(reference),
         _ => rule,
     };
@@ -127,13 +128,13 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     }
     // Dashboards always write these keys with their defaults, so the defaults get no note.
     if !matches!(behavior, 1 | 3) && warm_up != 10 {
-        fields.tell(
+        fields.warn_harmless(
             "warmUpPeriodSec",
             "without effect but for `controlBehavior` 1 and 3",
         );
     }
     if !is_queue && max_wait != 500 {
-        fields.tell(
+        fields.warn_harmless(
             "maxQueueingTimeMs",
             "without effect but for `controlBehavior` 2 and 3",
         );
@@ -190,6 +191,7 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
+/// The fields of a breaker rule by slow calls, each with its key.
 const SLOW: [(&str, &str); 5] = [
     ("ratio", "slowRatioThreshold"),
     ("max_rt", "count"),
@@ -197,6 +199,7 @@ const SLOW: [(&str, &str); 5] = [
     ("open_for", "timeWindow"),
     ("interval", "statIntervalMs"),
 ];
+/// The fields of a breaker rule by failed calls, each with its key.
 const ERRORS: [(&str, &str); 5] = [
     ("ratio", "count"),
     ("count", "count"),
@@ -311,8 +314,7 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
         let max_wait = Duration::from_millis(max_wait.into());
         rule = rule.throttle(max_wait.saturating_sub(NANOSECOND));
     } else if grade == 1 {
-        // With a count of 0, only items with a count of their own can use the burst, as in
-        // Sentinel.
+        // With a count of 0, only values in `paramFlowItemList` can use the burst, as in Sentinel.
         rule = rule.burst(burst);
     }
     if !matches!(behavior, 0 | 2) {
@@ -331,8 +333,8 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
-/// Reads a value of a parameter that has a count of its own. An invalid item is left out, as by
-/// Sentinel, and the rule is loaded without it.
+/// Reads one of the `paramFlowItemList`: a value of the parameter, and its count. An invalid item
+/// is left out, as by Sentinel, and the rule is loaded without it.
 fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
     fields.known(&["object", "count", "classType"]);
     let class = match fields.peek("classType") {
@@ -379,7 +381,7 @@ fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
     }
 }
 
-/// Returns the canonical text of the whole number `value`; `None` if it is not one.
+/// Returns the canonical text of the whole number `value`; `None` if `value` is no whole number.
 fn whole_text<T: FromStr + ToString>(value: &str) -> Option<String> {
     value.parse::<T>().ok().map(|number| number.to_string())
 }
@@ -390,7 +392,7 @@ fn left_out<T>(fields: &mut Fields<'_>, key: &'static str) -> Option<T> {
     None
 }
 
-/// Warns of a rule for one origin, of a kind that Sentinel applies to all origins.
+/// Warns if the rule names an origin: Sentinel applies rules of this kind to all origins.
 fn all_origins(fields: &mut Fields<'_>) {
     fields.known(&["limitApp"]);
     let is_one = |name: &str| !matches!(name.trim(), "" | "default");

@@ -14,7 +14,7 @@ use super::syntax::{Format, MAX_BYTES};
 use super::value::{Datum, Entries, find};
 use crate::rule::{InvalidRule, MOST_REPORTED, Rule, Rules, by_method};
 
-/// The maximum number of rules in a document. It bounds the memory for problems: those of an
+/// The maximum number of rules in a document. It bounds the memory for problems: the problems of an
 /// invalid rule take more memory than the rule has bytes.
 const MAX_RULES: usize = 100_000;
 /// Once a document has this many problems, each further rule can have only one.
@@ -22,10 +22,10 @@ const MOST_PROBLEMS: usize = 100_000;
 
 /// A document that holds rules, and the result of reading it.
 ///
-/// Reading does not stop at the first invalid rule. The document has all valid rules and the
-/// problems of the others: at most 100 problems of each rule, and one of each further rule once
-/// there are 100 000. [`strict`](Self::strict) returns all rules or none,
-/// [`lenient`](Self::lenient) the valid ones.
+/// Reading does not stop at the first invalid rule. The document has all valid rules, and the
+/// problems of the invalid rules. A rule has at most 100 problems, and only one once there are 100
+/// 000 problems. [`strict`](Self::strict) returns all rules or none, [`lenient`](Self::lenient) the
+/// valid rules.
 ///
 /// For each rule, the keys and the types of their values are checked first. Values out of range are
 /// reported only if all keys and types are valid.
@@ -174,7 +174,7 @@ impl Document {
     /// in the form of this crate.
     ///
     /// A value that the chosen format cannot express is left out (null) or becomes the nearest
-    /// one; no valid rule has such a value.
+    /// value that it can express; no valid rule has such a value.
     #[must_use]
     pub fn write(&self, format: Format) -> String {
         match (&self.tree, format) {
@@ -265,7 +265,7 @@ impl Document {
 
     fn of_sentinel(list: Vec<Datum>, kind: Kind) -> Result<Self, Problems> {
         let (rules, problems) = sentinel_rules(&list, kind, false)?;
-        let shared = if cluster::is_any(&list) {
+        let shared = if cluster::has_cluster_rule(&list) {
             Some(Box::new(sentinel_rules(&list, kind, true)?))
         } else {
             None

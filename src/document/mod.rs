@@ -75,9 +75,9 @@
 //!
 //! # Among a program's settings
 //!
-//! [`Rules`](crate::Rules) can be read and written with serde, as a list of such tables. If
-//! any rule is invalid, the error reports the problems: the first 100, if there are more.
-//! Rules can be read from self-describing formats such as JSON and TOML.
+//! [`Rules`](crate::Rules) can be read and written with serde, as a list of tables of this form. If
+//! any rule is invalid, the error reports the problems: the first 100, if there are more. Rules can
+//! be read from self-describing formats such as JSON and TOML.
 //!
 //! ```
 //! use serde::Deserialize;
@@ -112,9 +112,10 @@
 //! A document of Sentinel is a JSON list of rules of one [`Kind`], of Sentinel for Java or for Go.
 //! Each rule is *translated* into a rule that does here what it does in Sentinel:
 //!
-//! * A limit that refuses above itself in Sentinel becomes the next larger limit, because limits
-//!   here refuse at themselves. A circuit breaker for Java becomes one that opens only when its
-//!   limit is [exceeded](crate::CircuitBreakerRule::exceeds).
+//! * Some limits of Sentinel refuse a call only if they are exceeded. A limit of this crate refuses
+//!   when it is reached, so such a limit becomes the next larger number. A circuit breaker for Java
+//!   becomes a breaker that opens only when its limit is
+//!   [exceeded](crate::CircuitBreakerRule::exceeds).
 //! * A flow rule of thread grade becomes an isolation rule.
 //! * A rule on a parameter that a call does not have does not limit the call, as in Sentinel:
 //!   [`MissingKey::Skip`](crate::MissingKey::Skip).
@@ -126,12 +127,12 @@
 //! [every resource](crate::rule#default-rules) here.
 //!
 //! If a setting is ignored and the rule still has a meaning, there is a
-//! [warning](Problem::is_warning): for `clusterMode`, unless the engine
-//! [has a store](Document::with_store), for a second authority rule of a resource, for a missing
-//! limit, for a setting that Sentinel itself ignores, and for a key that looks misspelt. In the
-//! crate's own form, `tolerance` and `smoothing` of an adaptive rule have a warning too: they are
-//! settings of older versions. There is no warning for settings of a behaviour that the rule does
-//! not choose, such as `warmUpPeriodSec` without a warm-up: dashboards write all of them.
+//! [warning](Problem::is_warning): for `clusterMode`, unless the engine [has a
+//! store](Document::with_store), for a second authority rule of a resource, for a missing limit,
+//! for a setting that Sentinel ignores as well, and for a key that looks misspelt. In the crate's
+//! own form, `tolerance` and `smoothing` of an adaptive rule have a warning too: they are settings
+//! of older versions. There is no warning for settings of a behaviour that the rule does not
+//! choose, such as `warmUpPeriodSec` without a warm-up: dashboards write all of them.
 //!
 //! A resource in the syntax of another router, such as `/users/:id` or `/files/*`, is taken
 //! as the template that matches the same paths, with a warning. There is also a warning for a name

@@ -53,7 +53,7 @@ pub(super) fn too_deep(text: &str) -> Option<usize> {
             }
             b'=' => may_end = false,
             // A key does not continue after a value. If the value is missing, the parser can take
-            // what follows for it, so the points still count.
+            // what follows as the value, so the points still count.
             b',' | b'\n' if may_end => {
                 points = 0;
                 may_end = false;
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_levels_count() {
+    fn only_nested_lists_and_tables_count_as_levels() {
         let deep = "{a.b=".repeat(100);
         assert_eq!(too_deep(&deep), Some(80 * 5));
         for quiet in [

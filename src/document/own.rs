@@ -8,7 +8,7 @@ use crate::rule::{
     Accessor, FieldTerms, HasFields, KeyedRule, Needed, Rule, RuleKind, Setting, each_kind,
 };
 
-/// 2⁵³, from which on a floating-point number cannot express every whole number.
+/// 2⁵³: a floating-point number cannot express every whole number above it.
 const FIRST_GAP: f64 = 9_007_199_254_740_992.0;
 
 const A_RANGE_OF_SHARES: &str = "a range such as \"0.7..0.9\"";
@@ -135,7 +135,7 @@ const fn wanted<R>(access: &Accessor<R>) -> &'static str {
     }
 }
 
-/// Reports a setting that is missing, or that another one excludes.
+/// Reports a setting that is missing, or that another setting excludes.
 fn check_setting(terms: FieldTerms, wanted: &str, fields: &mut Fields<'_>) {
     let name = terms.name;
     match terms.needed {
@@ -151,7 +151,7 @@ fn check_setting(terms: FieldTerms, wanted: &str, fields: &mut Fields<'_>) {
         }
         Needed::With(..) => {}
     }
-    // A setting that several others exclude is one problem.
+    // A setting that several other settings exclude is one problem.
     let other = terms.not_beside.iter().find(|other| fields.is_given(other));
     if let Some(other) = other {
         fields.at_most_one(&[other, name]);
@@ -226,7 +226,7 @@ fn value(setting: Setting) -> Datum {
     }
 }
 
-/// Returns a number as a whole number if it is one, so that it is written without a point.
+/// Returns `number` as a whole number if it has no fraction, so that it is written without a point.
 fn number(number: f64) -> Datum {
     if number.fract() == 0.0 && number.abs() < FIRST_GAP {
         Datum::Whole(number as i128)

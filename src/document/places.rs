@@ -11,8 +11,8 @@ use super::fields::join;
 use super::problem::Problems;
 use super::syntax::{Format, without_mark};
 
-/// The offset of each path to look for, once it is found: the start of its key, or of the item if
-/// the path is one of a list.
+/// The offset of each path to look for: the start of its key or, for an item of a list, of the
+/// item. `None` until it is found.
 type Places = HashMap<String, Option<usize>>;
 
 /// Sets the line and column of each of `problems` in `text`: the position of its key, or of the
@@ -72,6 +72,7 @@ fn parent(path: &str) -> Option<&str> {
     (last > 0).then(|| &path[..last])
 }
 
+/// A walk over the text, which finds the offsets of `places`.
 struct Walk<'a> {
     places: Places,
     text: &'a str,
@@ -80,6 +81,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// Records that `path` is at the offset `at`, if it is looked for and was not found before.
     fn visit(&mut self, path: &str, at: usize) {
         if let Some(place) = self.places.get_mut(path) {
             place.get_or_insert(at);

@@ -7,9 +7,9 @@ use crate::rule::{MOST_REPORTED, write_first};
 /// An error or a warning about one setting of a document, or the error of a text that is no
 /// document.
 ///
-/// Displayed, it has the place of the setting, its value, and the allowed values: `line 20, column
-/// 1: rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`. For a text that is no
-/// document, it has the place of the error and a description.
+/// It is displayed with the place of the setting, its value, and the allowed values: `line 20,
+/// column 1: rules[3].interval is "5x", must be a time such as "500ms" or "1m30s"`. For a text that
+/// is no document, it is displayed with the place of the error and a description.
 ///
 /// # Examples
 ///
@@ -39,6 +39,7 @@ use crate::rule::{MOST_REPORTED, write_first};
 pub struct Problem {
     path: String,
     index: Option<usize>,
+    /// The line and the column, counted from 1.
     place: Option<(usize, usize)>,
     value: String,
     allowed: String,
@@ -65,7 +66,7 @@ enum Nature {
 /// problem of a text that is no document.
 ///
 /// They are displayed with one problem per line. If there are more than 100, only the first 100 are
-/// displayed, errors before warnings, with the number of the others.
+/// displayed, errors before warnings, with the number of further problems.
 ///
 /// # Examples
 ///
@@ -168,7 +169,7 @@ impl Problem {
     }
 
     /// Returns the line of the setting's key, of the rule that lacks the setting, or of a syntax
-    /// error, counted from 1. `None` if the problem is one of the whole document, or if the rules
+    /// error, counted from 1. `None` if the problem concerns the whole document, or if the rules
     /// were read among the settings of a program and not by a [`Document`](super::Document).
     #[must_use]
     pub fn line(&self) -> Option<usize> {
@@ -195,14 +196,14 @@ impl Problem {
         &self.allowed
     }
 
-    /// Returns whether the rule is loaded nevertheless, and can do something else than its document
-    /// says.
+    /// Returns whether this is a warning: the rule is loaded nevertheless, and can do something
+    /// else than its document says.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         matches!(self.nature, Nature::Ignored | Nature::Noted)
     }
 
-    /// Returns whether it is a warning about a rule that still does what was meant.
+    /// Returns whether this is a warning about a rule that still does what was meant.
     #[cfg(feature = "dashboard")]
     pub(crate) fn is_harmless(&self) -> bool {
         self.nature == Nature::Noted

@@ -9,8 +9,8 @@ use crate::clock::LONGEST_INTERVAL;
 use crate::rule::{ANY_RESOURCE, Rule, respelled_name};
 use crate::stat::MAX_TOKENS;
 
-/// The kind of rules in one of Sentinel's documents, each of which has only one kind. A rule that
-/// has keys of only another kind, and no key of only this kind, is refused.
+/// The kind of rules in one of Sentinel's documents, each of which has only one kind. A rule is
+/// refused if it has a key that only another kind has, and no key that only this kind has.
 ///
 /// # Examples
 ///
@@ -153,7 +153,8 @@ impl Kind {
             _ => None,
         });
         if tables.clone().next().is_some() && tables.clone().all(foreign::is_of_no_kind) {
-            // They are refused as rules of any kind, with a better message than an unknown kind.
+            // Rules of any kind would be refused, with a better message than that of an unknown
+            // kind.
             return Some(Kind::Flow);
         }
         let mut kinds = tables
@@ -221,9 +222,9 @@ impl Kind {
         }
     }
 
-    /// Returns the other kind that a key of the table belongs to, and that key, if the table has no
-    /// key of only this kind. Read as a rule of this kind, it would mean something else: the
-    /// `count` of a circuit breaker is not a rate.
+    /// If the table has a key that only another kind has, and no key that only this kind has,
+    /// returns the other kind and that key. Read as a rule of this kind, the table would mean
+    /// something else: the `count` of a circuit breaker is not a rate.
     fn marks_of_another(self, table: &Entries) -> Option<(Kind, &'static str)> {
         let mut marks = marks(table);
         let first = marks.next()?;
@@ -232,7 +233,8 @@ impl Kind {
     }
 }
 
-/// Iterates over the groups of [`MARKS`] of which `table` has a key, each with the first such key.
+/// Iterates over the groups of [`MARKS`] of which `table` has a key: returns the kind of each
+/// group, and the first of its keys that `table` has.
 fn marks(table: &Entries) -> impl Iterator<Item = (Kind, &'static str)> {
     MARKS.iter().filter_map(|(kind, keys)| {
         let key = keys.iter().find(|key| has(table, key))?;
@@ -240,7 +242,7 @@ fn marks(table: &Entries) -> impl Iterator<Item = (Kind, &'static str)> {
     })
 }
 
-/// Returns whether a table has more than null under `key`.
+/// Returns whether a table has a value other than null under `key`.
 pub(super) fn has(table: &Entries, key: &str) -> bool {
     find(table, key).is_some_and(|value| *value != Datum::Null)
 }
@@ -254,16 +256,16 @@ pub(super) fn resource(fields: &mut Fields<'_>) -> String {
         fields.refuse("regex", allowed);
     }
     let name = fields.needed_text("resource");
-    here(fields, "resource", name)
+    respelled_resource(fields, "resource", name)
 }
 
 /// Translates the resource `name`, the value of `key`, to this crate's syntax of templates. The
 /// adapters of Sentinel for Go name resources by the routes of Gin and Echo.
-pub(super) fn here(fields: &mut Fields<'_>, key: &'static str, name: String) -> String {
+pub(super) fn respelled_resource(fields: &mut Fields<'_>, key: &'static str, name: String) -> String {
     let Some(ours) = respelled_name(&name) else {
         return name;
     };
-    fields.tell(
+    fields.warn_harmless(
         key,
         &format!("taken as {ours:?}, which matches the same paths"),
     );
@@ -288,7 +290,8 @@ pub(super) fn just_above(value: f64) -> f64 {
     f64::from_bits(value.abs().to_bits() + 1)
 }
 
-/// Returns the canonical text of a whole number, and refuses a text that is not one.
+/// Returns the canonical text of the whole number in `value`, and refuses a text that is no whole
+/// number.
 pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
     match value.trim().parse::<i64>() {
         Ok(number) => number.to_string(),
@@ -301,7 +304,7 @@ pub(super) fn whole_value(fields: &mut Fields<'_>, key: &str, value: &str) -> St
     }
 }
 
-/// Returns the canonical text of a flag, and refuses a text that is not one.
+/// Returns the canonical text of the flag in `value`, and refuses a text that is no flag.
 pub(super) fn flag_value(fields: &mut Fields<'_>, key: &str, value: &str) -> String {
     let plain = value.trim().to_ascii_lowercase();
     // A value that is no text, or is missing, was reported before.

@@ -31,7 +31,7 @@ const SHOWN: [&str; 9] = [
 ///
 /// A document with a [shared](crate::FlowRule::shared) rule must have this section. The program
 /// reads it when it starts, and creates the store. A later change of the section has no effect on a
-/// running engine. Without `url` and `url_env` it means that the program has a store of its own.
+/// running engine. A section without `url` and `url_env` means that the program creates the store.
 ///
 /// | key | meaning |
 /// |---|---|
@@ -39,7 +39,7 @@ const SHOWN: [&str; 9] = [
 /// | `url_env` | the name of the environment variable that has the address, instead of `url` |
 /// | `sentinels` | the addresses of the Sentinels that watch the server, as a list or between commas; `url` then has the name of the master as its host, see `RedisStore::sentinel` |
 /// | `sentinels_env` | the name of the environment variable that has their addresses, instead of `sentinels` |
-/// | `cluster` | whether the server is one of a Cluster; `url` can then have several addresses between commas, see `RedisStore::cluster` |
+/// | `cluster` | whether the server belongs to a Redis Cluster; `url` can then have several addresses between commas, see `RedisStore::cluster` |
 /// | `certificate_file` | the path of a PEM file with the certificates of the authorities to trust, instead of those of the machine: see `RedisStore::with_root_certificate` |
 /// | `client_certificate_file`, `client_key_file` | the paths of the certificate that is shown to servers, and of its key, both in PEM, and only together: see `RedisStore::with_client_certificate` |
 /// | `prefix` | the prefix of all keys in the store: the name of the service, in 1 to 32 ASCII letters, digits, `_`, `.`, `:` or `-`; required with an address, and only then |
@@ -113,7 +113,7 @@ enum Given<T> {
 
 impl StoreSection {
     /// Returns the address of the server, which can contain a password; `None` if the document has
-    /// none, because the program has a store. A variable is read when this is called.
+    /// no address, because the program creates the store. A variable is read when this is called.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl StoreSection {
         self.sentinels.is_some()
     }
 
-    /// Returns whether the server is one of a Cluster.
+    /// Returns whether the server belongs to a Redis Cluster.
     #[must_use]
     pub const fn is_cluster(&self) -> bool {
         self.is_cluster
@@ -191,7 +191,7 @@ impl StoreSection {
         self.prefix.as_deref()
     }
 
-    /// Returns the settings of the store; those that the section leaves out have their defaults.
+    /// Returns the settings of the store. Settings that the section leaves out have their defaults.
     /// The variable of the secret is read when this is called.
     ///
     /// # Errors
@@ -240,13 +240,13 @@ impl StoreSection {
             true => split(url),
             false => vec![url.clone()],
         });
-        if url.is_some() && !all_of(addresses, has_scheme) {
+        if url.is_some() && !nonempty_and_all(addresses, has_scheme) {
             fields.refuse("url", "an address such as `redis://host:port`");
         }
         let variable = variable_name(fields, "url_env");
         fields.at_most_one(&["url", "url_env"]);
         let sentinels = fields.texts("sentinels");
-        let are_bad = |urls: &Vec<String>| !all_of(urls.clone(), has_scheme);
+        let are_bad = |urls: &Vec<String>| !nonempty_and_all(urls.clone(), has_scheme);
         if sentinels.as_ref().is_some_and(are_bad) {
             let allowed = "a list of addresses such as `redis://host:port`, at least one";
             fields.refuse("sentinels", allowed);
@@ -318,12 +318,13 @@ pub(super) fn split(text: &str) -> Vec<String> {
     parts.map(str::to_owned).collect()
 }
 
-/// Returns whether there is at least one item, and `is_such` is true for all items.
-fn all_of<T>(items: impl IntoIterator<Item = T>, is_such: impl Fn(&T) -> bool) -> bool {
+/// Returns whether there is at least one item, and `is_accepted` is true for all items.
+fn nonempty_and_all<T>(items: impl IntoIterator<Item = T>, is_accepted: impl Fn(&T) -> bool) -> bool {
     let mut items = items.into_iter().peekable();
-    items.peek().is_some() && items.all(|item| is_such(&item))
+    items.peek().is_some() && items.all(|item| is_accepted(&item))
 }
 
+/// Applies `with` to `settings` and `value`, if there is a value.
 fn set<T>(
     settings: StoreSettings,
     value: Option<T>,
@@ -382,7 +383,7 @@ fn variable(key: &'static str, name: &str) -> Result<String, InvalidSetting> {
     }
 }
 
-/// Refuses `rule` if it is shared; the document has no section on the store.
+/// Refuses `rule` if it is shared. This is called if the document has no section on the store.
 pub(super) fn refuse_shared(rule: &Rule, fields: &mut Fields<'_>) {
     if rule.is_shared() {
         let allowed = "left out where the document has no `store`: add one with the address of the \

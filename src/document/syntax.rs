@@ -1,4 +1,4 @@
-//! Parses JSON and TOML to a tree, and writes a tree as either.
+//! Parses JSON and TOML to a tree, and writes a tree in either syntax.
 
 use std::fmt;
 
@@ -36,8 +36,7 @@ const TOML_LEVELS: usize = 81;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// JSON: the rules of this crate as `{"rules": […]}`, or those of Sentinel as
-    /// `[…]`.
+    /// JSON: the rules of this crate as `{"rules": […]}`, or the rules of Sentinel as `[…]`.
     Json,
     /// TOML: the rules of this crate as `[[rules]]`.
     Toml,
@@ -104,6 +103,7 @@ impl fmt::Display for Format {
     }
 }
 
+/// Returns the problem for a syntax error in a JSON text.
 fn of_json(text: &str, error: &serde_json::Error) -> Problems {
     let place = (error.line(), error.column());
     let whole = error.to_string();
@@ -128,6 +128,7 @@ fn of_json(text: &str, error: &serde_json::Error) -> Problems {
     Problems::of_text(place, message)
 }
 
+/// Returns the problem for a syntax error in a TOML text.
 fn of_toml(text: &str, error: &toml::de::Error) -> Problems {
     let place = error.span().map(|span| place(text, span.start));
     // Some messages continue with a list of the expected tokens.

@@ -1,4 +1,4 @@
-//! Reads and writes durations as they are in documents: `500ms`, `1m30s`.
+//! Reads and writes durations in the form of documents: `500ms`, `1m30s`.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const UNITS: [(&str, u128); 7] = [
 /// The maximum number of digits after the point. 15 digits resolve a day to less than a nanosecond.
 const MOST_DECIMALS: usize = 15;
 
-/// Reads a time; `None` if `value` is not one.
+/// Reads a time; `None` if `value` is no time.
 pub(super) fn parse(value: &Datum) -> Option<Duration> {
     match value {
         Datum::Text(text) => parse_text(text),
@@ -50,8 +50,8 @@ fn parse_text(text: &str) -> Option<Duration> {
     Some(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
 }
 
-/// Returns the product of a number, which can have a fraction, and a unit; `None` if it is not
-/// whole.
+/// Returns the product of a number, which can have a fraction, and a unit; `None` if the product is
+/// not whole.
 fn times(number: &str, unit: u128) -> Option<u128> {
     let (whole, decimals) = match number.split_once('.') {
         Some((_, "")) => return None,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn every_time_is_written_so_that_it_is_read_again() {
+    fn a_written_time_is_read_back_exactly() {
         let longest = Duration::MAX;
         let table = [
             (Duration::ZERO, "0s"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_number_is_one_of_seconds() {
+    fn a_bare_number_is_in_seconds() {
         assert_eq!(parse(&Datum::Whole(60)), Some(Duration::from_secs(60)));
         assert_eq!(
             parse(&Datum::Number(0.25)),

@@ -149,7 +149,7 @@ impl<'de> Deserialize<'de> for Datum {
 }
 
 /// Deserializes any value, to a bounded depth, because recursive code over a value takes room on
-/// the stack for each level. Parsers have bounds of their own, but not all bound the total depth.
+/// the stack for each level. Parsers have bounds too, but not all of them bound the total depth.
 #[derive(Clone, Copy)]
 pub(super) struct AnyValue {
     levels: usize,
@@ -253,7 +253,8 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 }
 
-/// Returns the number that the JSON parser has passed as a table, if the table is one.
+/// Returns the number in `table` if it is the one-entry table that the JSON parser makes of a
+/// number with a fraction.
 fn as_number(table: &[(String, Datum)]) -> Option<f64> {
     let [(key, Datum::Text(digits))] = table else {
         return None;
@@ -305,7 +306,7 @@ mod tests {
     /// Numbers as the JSON parser passes them with its feature `arbitrary_precision`; see `cargo
     /// test --features serde_json/arbitrary_precision --test documents`.
     #[test]
-    fn a_number_that_comes_as_its_digits_is_a_number() {
+    fn a_number_passed_as_its_digits_is_a_number() {
         for (digits, number) in [
             ("20.0", 20.0),
             ("-0.5", -0.5),
@@ -316,7 +317,7 @@ mod tests {
         }
         let error = read([(NUMBER, "1e400")]).unwrap_err();
         assert_eq!(error.to_string(), "number out of range");
-        // A document can have such a key as well.
+        // A document can have this key as well, with any text.
         for text in ["", "nan", "inf", "1.2.3", "x"] {
             let table = vec![(NUMBER.to_owned(), Datum::Text(text.to_owned()))];
             assert_eq!(read([(NUMBER, text)]), Ok(Datum::Table(table)));
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_shown_by_its_first_half() {
+    fn a_long_text_is_cut_after_half_the_maximum_length() {
         let text = |length: usize| Datum::Text("é".repeat(length / 2));
         let quoted = |length: usize| format!("\"{}\"", "é".repeat(length));
         assert_eq!(text(LONGEST).excerpt(), quoted(LONGEST / 2));
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_toml_lacks_becomes_the_nearest_one() {
+    fn a_whole_number_that_toml_lacks_becomes_the_nearest_float() {
         for (number, nearest) in [
             (i128::from(i64::MAX), Datum::Whole(i64::MAX.into())),
             (1 << 63, Datum::Number(9_223_372_036_854_775_808.0)),

@@ -1,13 +1,13 @@
 //! Reads engines into families.
 //!
-//! Only resources whose names callers cannot make up have series of their own, up to a bound. The
+//! A resource gets series only if callers cannot make up its name, and only up to a bound. The
 //! series of the whole engine count all calls. No figure is the difference of two counters: calls
 //! that are counted between the two reads could make it fall, and a scraper takes a fall for a
 //! restart.
 //!
-//! If there are more such resources than the bound, those that a rule names come first, then those
-//! with a breaker. Within a group, those that had series before come first, and then the older
-//! ones. So the choice stays the same from one reading to the next.
+//! If more resources qualify than the bound allows, resources that a rule names come first, then
+//! resources with a breaker. Within a group, resources that had series before come first, then
+//! older resources. So the choice stays the same from one reading to the next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,10 +31,10 @@ pub(super) struct Collector {
     families: Vec<Family>,
     base: Vec<(&'static str, Text)>,
     /// The id of the resource whose counts are being added; 0 for all other samples.
-    origin: u64,
+    resource_id: u64,
 }
 
-/// The maximum numbers of resources and rules of an engine with series of their own.
+/// The maximum numbers of resources and of rules of an engine that get series.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeriesBounds {
     pub(super) resources: usize,
@@ -50,16 +50,16 @@ pub(super) struct LastReading {
     completed: u64,
 }
 
-/// The rank of a resource; those of the lowest ranks have series. It consists of the group (named
-/// by a rule, with a breaker, other), whether the resource had no series before, and its id: older
-/// resources have lower ids.
+/// The rank of a resource; the resources with the lowest ranks get series. It consists of the group
+/// (named by a rule, with a breaker, other), whether the resource had no series before, and its id:
+/// older resources have lower ids.
 type RowPlace = (u8, bool, u64);
 
 // === impl LastReading ===
 
 impl LastReading {
     /// Takes over the memory of a reading, which began with a copy of this memory. Another reading
-    /// can have updated it since, so the larger completions are kept.
+    /// can have updated this memory in the meantime, so the larger completions are kept.
     pub(super) fn update(&mut self, mut new: Self) {
         for (id, completed) in &mut new.listed {
             let known = self.listed.get(id).copied().unwrap_or_default();
@@ -91,7 +91,7 @@ impl Collector {
         Self {
             families: Family::all(),
             base: Vec::new(),
-            origin: 0,
+            resource_id: 0,
         }
     }
 
@@ -108,7 +108,7 @@ impl Collector {
         let mut all = Labels::default();
         let labels = self.base.iter().cloned().chain(labels);
         labels.for_each(|label| all.push(label));
-        self.families[id as usize].push(all, value, self.origin);
+        self.families[id as usize].push(all, value, self.resource_id);
     }
 
     pub(super) fn count(&mut self, id: Id, count: u64) {
@@ -127,7 +127,7 @@ impl Collector {
     }
 
     /// Adds the figures of an engine, labeled with `name` if there are several engines. Returns the
-    /// amount of work, in resources with series: any resource adds a sixteenth.
+    /// amount of work: 1 for each resource with series, and 1/16 for each resource that was read.
     pub(super) async fn add_engine(
         &mut self,
         name: Option<&Arc<str>>,
@@ -165,8 +165,8 @@ impl Collector {
         read
     }
 
-    /// Reads all resources. Returns those that have series of their own, by rank, and the number of
-    /// all resources.
+    /// Reads all resources. Returns the resources that get series, by rank, and the number of all
+    /// resources.
     async fn add_totals(
         &mut self,
         registry: &Registry,
@@ -233,7 +233,7 @@ impl Collector {
                 ("direction", row.direction.as_str().into()),
             ]
         };
-        self.origin = row.id;
+        self.resource_id = row.id;
         let (totals, details) = (&row.totals, &row.details);
         for (id, count) in [
             (Id::Completed, totals.complete()),
@@ -299,7 +299,7 @@ impl Collector {
             }
         }
         // Counts of rules can outlive the resource, so they do not restart with it.
-        self.origin = 0;
+        self.resource_id = 0;
         for breaker in &details.breakers {
             for state in BreakerState::ALL {
                 let is_in_it = Value::Count((breaker.state() == state).into());

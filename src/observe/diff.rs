@@ -28,19 +28,20 @@ enum Detail {
     NoValues,
 }
 
-/// The identity of a rule: rules that share it are one rule with other settings.
+/// The kind, resource and id of a rule. An old and a new rule with the same identity are one rule
+/// whose settings have changed.
 type RuleIdentity<'a> = (&'static str, &'a str, Option<&'a str>);
 
-/// Returns the differences between the rules `before` and `after`. Equal rules are left out. The
-/// others of the same kind, resource and id are paired in their order. Pairs and removed rules come
+/// Returns the differences between the rules `before` and `after`. Equal rules are left out. Other
+/// rules of the same kind, resource and id are paired in their order. Pairs and removed rules come
 /// in the order of `before`, then rules of a new kind, resource or id.
 #[cfg(all(feature = "page", feature = "serde"))]
 pub(super) fn differences(before: &Rules, after: &Rules) -> Vec<Difference> {
     compared(before, after, Detail::Everything)
 }
 
-/// As [`differences`](compared), for a log: without the origins and values in lists, which can be
-/// names of people.
+/// Returns the differences for a log: without the origins and values in lists, which can be names
+/// of people.
 #[cfg(feature = "tracing")]
 pub(super) fn differences_without_values(before: &Rules, after: &Rules) -> Vec<Difference> {
     compared(before, after, Detail::NoValues)
@@ -89,7 +90,7 @@ fn grouped(rules: &Rules) -> Vec<(RuleIdentity<'_>, Vec<&Rule>)> {
     groups
 }
 
-/// Takes the rules of `identity` out of `groups`. Their group stays, and is empty.
+/// Takes the rules of `identity` out of `groups`, and leaves their group empty.
 fn take<'a>(
     groups: &mut [(RuleIdentity<'a>, Vec<&'a Rule>)],
     identity: RuleIdentity<'_>,

@@ -1,11 +1,11 @@
 //! The figures of engines for the recorder of the crate `metrics`.
 //!
-//! A program that already has such a recorder, for StatsD or a push gateway, gets the figures there
-//! too. A program that exports only to Prometheus does not need this: see [`super::Metrics`].
+//! A program that already has a recorder, for StatsD or a push gateway, gets the figures there too.
+//! A program that exports only to Prometheus does not need this: see [`super::Metrics`].
 //!
 //! Figures go to the recorder of `metrics` 0.24. A recorder that was installed with another minor
-//! version of the crate gets nothing, without an error. `cargo tree -d` shows whether a program has
-//! two versions.
+//! version of the crate receives nothing, and no error is reported. `cargo tree -d` shows whether a
+//! program has two versions.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -29,11 +29,11 @@ const MOST_ABSENT: usize = 10_000;
 /// (`_count`, a counter) and their sum (`_sum`, a gauge, in seconds), without the counts by range.
 /// A gauge whose series is gone is set to 0 once.
 ///
-/// Totals, which are the counters and the sums, are passed on as increments: by how much each has
-/// grown since the last publication. If a rule is removed and comes back, its count restarts at 0,
-/// and the recorder's total continues to grow. Install the recorder before the first publication,
-/// because earlier increments are not repeated. Use one facade per recorder: two would count
-/// everything twice. The last figures of up to 10 000 absent series are kept.
+/// Totals, which are the counters and the sums, are passed on as increments: the growth of each
+/// since the last publication. If a rule is removed and comes back, its count restarts at 0, and
+/// the recorder's total continues to grow. Install the recorder before the first publication,
+/// because earlier increments are not repeated. Use one facade per recorder: two facades would
+/// count everything twice. The last figures of up to 10 000 absent series are kept.
 ///
 /// # Examples
 ///
@@ -74,8 +74,8 @@ struct PublishedTotal {
     sum: f64,
     /// The last publication that had a sample of the series.
     round: u64,
-    /// The [origin](Sample::origin) of the sample.
-    origin: u64,
+    /// The [id of the resource](Sample::resource_id) of the sample.
+    resource_id: u64,
 }
 
 /// The rules that a publication has series of, each with the name of its engine. `partial` holds
@@ -101,8 +101,8 @@ impl Facade {
     /// Passes the current figures on to the recorder, if one is installed. Returns the number of
     /// series.
     pub fn publish(&self) -> usize {
-        // Locked for the whole publication: of two readings at once, the older one would look like
-        // counts that have restarted.
+        // Locked for the whole publication: if two publications overlapped, the older figures would
+        // look like counts that have restarted.
         let published = &mut *self.published.lock();
         let (mut series, mut present) = (0, PresentRules::default());
         let before = std::mem::take(&mut published.gauges);
@@ -124,7 +124,7 @@ impl Facade {
         series
     }
 
-    /// Publishes on a thread of its own, at once and then at intervals of `every` (at least 10 ms),
+    /// Publishes on a dedicated thread, at once and then at intervals of `every` (at least 10 ms),
     /// until the handle is dropped. A forked process does not have the thread.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Facade {
     /// If the operating system cannot create the thread.
     pub fn spawn(self, every: Duration) -> io::Result<ThreadHandle> {
         let thread = PeriodicThread::spawn("sentinel-metrics", every, move || {
-            // A recorder that panics loses these figures, and nothing else.
+            // If the recorder panics, only the figures of this publication are lost.
             let _ = catch_panic(|| self.publish());
         })?;
         Ok(ThreadHandle::new(thread))
@@ -166,12 +166,12 @@ impl PublishedFigures {
         match (sample.value(), family.kind()) {
             (Value::Count(count), FamilyKind::Counter) => {
                 let key = key("_total");
-                let (more, _) = self.grown(&key, sample.origin(), *count, 0.0);
+                let (more, _) = self.grown(&key, sample.resource_id(), *count, 0.0);
                 add_to_counter(&key, more);
             }
             (Value::Times { sum, count, .. }, _) => {
                 let (counter, gauge) = (key("_count"), key("_sum"));
-                let (more, longer) = self.grown(&counter, sample.origin(), *count, *sum);
+                let (more, longer) = self.grown(&counter, sample.resource_id(), *count, *sum);
                 add_to_counter(&counter, more);
                 add_to_gauge(&gauge, longer);
             }
@@ -183,28 +183,29 @@ impl PublishedFigures {
         }
     }
 
-    /// Returns by how much a series has grown: by its whole total if its count has restarted.
-    fn grown(&mut self, key: &Key, origin: u64, count: u64, sum: f64) -> (u64, f64) {
+    /// Returns the growth of a series since the last publication; its whole total if it is new or
+    /// has restarted.
+    fn grown(&mut self, key: &Key, resource_id: u64, count: u64, sum: f64) -> (u64, f64) {
         let now = PublishedTotal {
             count,
             sum,
             round: self.round,
-            origin,
+            resource_id,
         };
         let Some(last) = self.totals.get_mut(key) else {
             self.totals.insert(key.clone(), now);
             return (count, sum);
         };
         let last = std::mem::replace(last, now);
-        if origin != last.origin || count < last.count || sum < last.sum {
+        if resource_id != last.resource_id || count < last.count || sum < last.sum {
             return (count, sum);
         }
         (count - last.count, sum - last.sum)
     }
 
-    /// Forgets the series of removed rules, and those absent for longest if too many are absent.
-    /// The other absent series are only left out of the export: their counts continue to grow, and
-    /// the last total is needed when they are back.
+    /// Forgets the series of removed rules and, if too many series are absent, those absent for
+    /// longest. Other absent series are only left out of the export: their counts continue to grow,
+    /// and the last total is needed when they are back.
     fn forget(&mut self, present: &PresentRules) {
         let round = self.round;
         self.totals

@@ -21,7 +21,7 @@ pub enum FamilyKind {
     Counter,
     /// A figure that can rise and fall.
     Gauge,
-    /// The number of durations in each range, with the sum and the number of all.
+    /// The number of durations in each range, with the sum and the number of all durations.
     Histogram,
     /// The sum and the number of durations.
     Summary,
@@ -49,8 +49,8 @@ pub struct Family {
     /// Differs from `spec.kind` only for durations with ranges, which are a histogram.
     kind: FamilyKind,
     samples: Vec<Sample>,
-    /// The samples before `samples`, in parts of `PART`. Empty once the family is
-    /// [whole](Self::into_whole).
+    /// The samples that come before those in `samples`, in parts of `PART`. Empty once the family
+    /// is [whole](Self::into_whole).
     parts: Vec<Vec<Sample>>,
 }
 
@@ -75,7 +75,7 @@ pub struct Sample {
         not(feature = "metrics"),
         expect(dead_code, reason = "the facade reads it")
     )]
-    origin: u64,
+    resource_id: u64,
 }
 
 /// The value of a [`Sample`].
@@ -310,7 +310,7 @@ impl Family {
         SPECS.iter().map(empty).collect()
     }
 
-    pub(super) fn push(&mut self, labels: Labels, value: Value, origin: u64) {
+    pub(super) fn push(&mut self, labels: Labels, value: Value, resource_id: u64) {
         if matches!(
             &value,
             Value::Times {
@@ -327,7 +327,7 @@ impl Family {
         self.samples.push(Sample {
             labels,
             value,
-            origin,
+            resource_id,
         });
     }
 
@@ -394,8 +394,8 @@ impl Sample {
     /// Returns the id of the resource whose count this is, or 0 for other samples. A resource that
     /// takes the name of an evicted one has another id, and its counts restart at 0.
     #[cfg(feature = "metrics")]
-    pub(super) const fn origin(&self) -> u64 {
-        self.origin
+    pub(super) const fn resource_id(&self) -> u64 {
+        self.resource_id
     }
 
     /// Returns the value.

@@ -54,8 +54,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Returns whether `request` has at least one name, at most one field `Host`, and only names of
-    /// these hosts.
+    /// Returns whether `request` has at least one name, at most one header `Host`, and only names
+    /// of this service.
     pub(super) fn has_names_of<B>(&self, request: &Request<B>) -> bool {
         let mut names = names(request).peekable();
         names.peek().is_some()
@@ -63,7 +63,8 @@ impl Hosts {
             && names.all(|name| name.is_some_and(|name| self.is_own(name)))
     }
 
-    /// Returns whether `host`, with or without a port, is an address or one of the names.
+    /// Returns whether `host`, with or without a port, is an address, `localhost` or one of the
+    /// names.
     fn is_own(&self, host: &str) -> bool {
         match host_of(host) {
             Some(HostName::Address(_)) => true,
@@ -89,7 +90,7 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Returns whether `host`, with or without a port, is a caller's own machine.
+/// Returns whether `host`, with or without a port, is `localhost` or a loopback address.
 #[cfg(feature = "page")]
 pub(super) fn is_loopback(host: &str) -> bool {
     match host_of(host) {
@@ -99,7 +100,7 @@ pub(super) fn is_loopback(host: &str) -> bool {
     }
 }
 
-/// Iterates over the host names in `request`, from its target and its fields `Host`. `None` stands
+/// Iterates over the host names in `request`, from its target and its `Host` headers. `None` stands
 /// for a name that is not text.
 pub(super) fn names<B>(request: &Request<B>) -> impl Iterator<Item = Option<&str>> {
     let authority = request.uri().authority().map(Authority::as_str);

@@ -25,30 +25,31 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::sentinel::Sentinel;
 use crate::source::{Watch, WatchStatus};
 
-/// The default maximum number of resources with series of their own.
+/// The default maximum number of resources with series.
 const MAX_RESOURCES: usize = 200;
-/// The default maximum number of rules with series of their own.
+/// The default maximum number of rules with series.
 const MAX_RULES: usize = 500;
 /// The work between two pauses, in resources read.
 const PORTION: usize = 16;
 
 /// The figures of one engine, or of several, for Prometheus: the service behind `/metrics`.
 ///
-/// Everything is read on request, from counters that the engines keep anyway, so calls pay nothing
-/// for it. Clones are the same service.
+/// Everything is read on request, from counters that the engines keep anyway, so it adds no work to
+/// calls. Clones are handles of the same service.
 ///
 /// # What is exported
 ///
-/// A resource has series of its own if [callers cannot make up its
-/// name](crate::read::NodeSnapshot::is_listed). At most [`max_resources`](Self::max_resources) have
-/// them: first those that a rule names, then those with a circuit breaker. Within a group, those
-/// that had series before come first, and then the older ones. `sentinel_resources_left_out` is the
-/// number of resources that have none. The series `sentinel_engine_…` count all calls, also those
-/// to resources without series. No label holds an origin, a context, a parameter or a key. Ids of
-/// at most [`max_rules`](Self::max_rules) rules are labels.
+/// A resource has series if [callers cannot make up its
+/// name](crate::read::NodeSnapshot::is_listed). At most [`max_resources`](Self::max_resources)
+/// resources have series: first resources that a rule names, then resources with a circuit breaker.
+/// Within a group, resources that had series before come first, then older resources.
+/// `sentinel_resources_left_out` is the number of resources that are left without series. The
+/// series `sentinel_engine_…` count all calls, also those to resources without series. No label
+/// holds an origin, a context, a parameter or a key. Ids of at most [`max_rules`](Self::max_rules)
+/// rules are labels.
 ///
-/// No counter is the difference of others, so none falls unless its resource is evicted.
-/// Successes are `rate(sentinel_completed_total[5m]) - rate(sentinel_failed_total[5m])`.
+/// No counter is the difference of other counters, so no counter falls unless its resource is
+/// evicted. Successes are `rate(sentinel_completed_total[5m]) - rate(sentinel_failed_total[5m])`.
 /// If [`Builder::histograms`](crate::Builder::histograms) is off, durations are summaries: sums and
 /// numbers without ranges.
 ///
@@ -106,7 +107,7 @@ struct MetricsSettings {
     engines: Vec<(Option<Arc<str>>, Sentinel)>,
     bounds: SeriesBounds,
     watches: Vec<(Arc<str>, WatchStatus)>,
-    /// The names that are answered; `None` for any name.
+    /// The host names under which requests are answered; `None` for any name.
     hosts: Option<Hosts>,
 }
 
@@ -158,7 +159,7 @@ impl Metrics {
         Self::new(sentinel).change(|settings| settings.engines[0].0 = Some(name.into()))
     }
 
-    /// Adds another engine under a `name` of its own. An engine of the same name is replaced.
+    /// Adds another engine under `name`, and replaces an engine of the same name.
     #[must_use]
     pub fn and(self, name: impl Into<Arc<str>>, sentinel: &Sentinel) -> Self {
         let engine = (Some(name.into()), sentinel.clone());
@@ -168,16 +169,16 @@ impl Metrics {
         })
     }
 
-    /// Sets how many resources of each engine can have series of their own. Default: 200. 0: none.
-    /// A resource has about 15 lines, and about 35 more with the default histograms.
+    /// Sets how many resources of each engine can have series. Default: 200. 0: none. A resource
+    /// has about 15 lines, and about 35 more with the default histograms.
     #[must_use]
     pub fn max_resources(self, max: usize) -> Self {
         self.change(|settings| settings.bounds.resources = max)
     }
 
-    /// Sets how many rules of each engine can have series of their own; the first rules have them.
-    /// Default: 500. 0: none. A rule has up to seven series. `sentinel_rules_left_out` is the
-    /// number of rules that have none.
+    /// Sets how many rules of each engine, from the first on, can have series. Default: 500. 0:
+    /// none. A rule has up to seven series. `sentinel_rules_left_out` is the number of rules
+    /// without series.
     ///
     /// ```
     /// use tower_sentinel::observe::{Metrics, TextFormat};
@@ -320,7 +321,7 @@ impl Metrics {
         self.inner.texts[place].look().await
     }
 
-    /// Returns the answer to a request of this method.
+    /// Returns the answer to a request with this method.
     async fn answer(&self, method: Method, format: TextFormat) -> Response<Body> {
         let mut response = Response::new(Body::default());
         let is_get = method == Method::GET;
@@ -347,7 +348,7 @@ impl Metrics {
 }
 
 impl MetricsSource {
-    /// Reads the present figures. Returns them and the amount of work.
+    /// Reads the present figures. Returns the figures and the amount of work.
     async fn families(&self, pace: &mut StepPace) -> (Vec<Family>, usize) {
         let (mut collector, mut read) = (Collector::new(), 0);
         collector.add_process(&self.settings.watches);
@@ -362,8 +363,8 @@ impl MetricsSource {
         (collector.into_families(), read)
     }
 
-    /// Makes a text. Returns it and the amount of work. The text of the last round, `before`, is
-    /// freed first.
+    /// Reads the figures and writes a text. Returns the text and the amount of work. The text of
+    /// the last round, `before`, is freed first.
     async fn text(&self, format: TextFormat, before: Option<TextParts>) -> (TextParts, usize) {
         let pace = &mut StepPace::of(PORTION);
         if let Some(before) = before {

@@ -5,7 +5,8 @@ use http::header::ACCEPT;
 
 use super::text::TextFormat;
 
-/// Returns the format for a request with these headers: OpenMetrics if it is accepted at all.
+/// Returns the format for a request with these headers: OpenMetrics if they accept it, with any
+/// weight above 0.
 pub(super) fn negotiate(headers: &HeaderMap) -> TextFormat {
     let accepted = headers.get_all(ACCEPT).iter();
     let mut ranges = accepted

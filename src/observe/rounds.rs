@@ -1,13 +1,12 @@
 //! Texts for viewers, made once for all of them and at a limited rate.
 //!
-//! A [`Making`] is work that is done in steps by the tasks that wait for its result. One of them
-//! takes the steps; if that task is dropped, another one continues. So a making needs no thread or
-//! task of its own, and stops when no task waits for it. [`Rounds`] are makings one after the
-//! other:
+//! A [`SharedRun`] is work that is done in steps by the tasks that wait for its result. One of them
+//! takes the steps; if that task is dropped, another one continues. So a run needs no dedicated
+//! thread or task, and stops when no task waits for it. [`Rounds`] are successive runs:
 //!
 //! ```text
-//! time      ├── making ──┼────────── pause ──────────┼── making ──┼──
-//! a request  joins it     has what is there, or waits  begins one
+//! time      ├─── run ────┼────────── pause ──────────┼─── run ────┼──
+//! a request  joins it     gets the last text or waits  begins one
 //! ```
 //!
 //! Only the first few requests of a pause get the last text at once. A client that asks in a loop
@@ -23,7 +22,7 @@ use crate::base::sync::Lock;
 use crate::base::timer;
 use crate::clock::Tick;
 
-/// The shortest time between the end of a making and the next one.
+/// The minimum time between the end of a run and the start of the next run.
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 /// The pause that each resource adds, so that making texts takes a small share of the time.
 const PAUSE_OF_ONE: Duration = Duration::from_micros(100);
@@ -31,29 +30,30 @@ const PAUSE_OF_ONE: Duration = Duration::from_micros(100);
 /// too few for a client that asks in a loop.
 const AT_ONCE: u32 = 16;
 
-/// Work that is done in steps. It pauses only between them, and waits for nothing else.
+/// Work that is done in steps. It pauses only between two steps, and waits for nothing else.
 pub(super) type SteppedWork<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A function that begins a making. Its argument is the result of the previous making, if any.
-type BeginMaking<T> = dyn Fn(Option<T>) -> SteppedWork<(T, usize)> + Send + Sync;
+/// A function that begins a run. Its argument is the result of the previous run, if any.
+type BeginRun<T> = dyn Fn(Option<T>) -> SteppedWork<(T, usize)> + Send + Sync;
 
-/// Makings one after the other, with a pause after each.
+/// Successive runs, with a pause after each run.
 pub(super) struct Rounds<T> {
     state: Lock<RoundState<T>>,
-    make: Box<BeginMaking<T>>,
+    make: Box<BeginRun<T>>,
     now: Arc<dyn Fn() -> Tick + Send + Sync>,
 }
 
 struct RoundState<T> {
-    /// The newest making.
-    making: Option<Arc<Making<Made<T>>>>,
-    /// The number of further requests that get the result of `making` at once.
+    /// The newest run.
+    run: Option<Arc<SharedRun<RunOutput<T>>>>,
+    /// The number of further requests that get the result of `run` at once.
     left: u32,
 }
 
-/// A text, the time at which it was complete, and the number of resources that were read for it.
+/// The output of a run: a text, the time at which it was complete, and the number of resources that
+/// were read for it.
 #[derive(Clone)]
-struct Made<T> {
+struct RunOutput<T> {
     it: T,
     at: Tick,
     read: usize,
@@ -61,30 +61,34 @@ struct Made<T> {
 
 /// What a request does next.
 enum LookStep<T> {
+    /// Take the last result at once.
     Take(T),
-    Join(Arc<Making<Made<T>>>),
-    /// Wait for this time and then join the next making; without a timer, take the last result.
-    Wait(Duration, Arc<Making<Made<T>>>, T),
+    /// Wait for the result of this run.
+    Join(Arc<SharedRun<RunOutput<T>>>),
+    /// Wait for this time and then join the next run; without a timer, take the last result.
+    Wait(Duration, Arc<SharedRun<RunOutput<T>>>, T),
 }
 
 /// Work that the tasks which wait for its result do together.
-pub(super) struct Making<T>(Lock<MakingState<T>>);
+pub(super) struct SharedRun<T>(Lock<RunState<T>>);
 
-struct MakingState<T> {
-    /// `None` while a task takes a step of it, and once it is done.
+struct RunState<T> {
+    /// `None` while a task takes a step of the work, and once the work is done.
     work: Option<SteppedWork<T>>,
     /// The result, once the work is done. The inner `None` means that it has panicked.
     done: Option<Option<T>>,
-    /// The viewer that takes the steps.
+    /// The number of the viewer that takes the steps.
     driver: Option<u64>,
     waiting: Vec<(u64, Waker)>,
+    /// The number of tasks that wait for the result.
     viewers: usize,
+    /// The number of the next viewer.
     next: u64,
 }
 
-/// A task that waits for a making.
+/// A task that waits for a run.
 struct Viewer<T> {
-    making: Arc<Making<T>>,
+    run: Arc<SharedRun<T>>,
     number: u64,
 }
 
@@ -100,7 +104,7 @@ impl<T: Clone + Send + 'static> Rounds<T> {
     ) -> Self {
         Self {
             state: Lock::new(RoundState {
-                making: None,
+                run: None,
                 left: 0,
             }),
             make: Box::new(make),
@@ -110,9 +114,9 @@ impl<T: Clone + Send + 'static> Rounds<T> {
 
     /// Returns the text for a request; `None` if making it has panicked.
     pub(super) async fn look(&self) -> Option<T> {
-        let making = match self.step() {
+        let run = match self.step() {
             LookStep::Take(made) => return Some(made),
-            LookStep::Join(making) => making,
+            LookStep::Join(run) => run,
             LookStep::Wait(time, before, made) => {
                 let Ok(timer) = timer::sleep(time) else {
                     return Some(made);
@@ -122,25 +126,25 @@ impl<T: Clone + Send + 'static> Rounds<T> {
                 self.after(&before)
             }
         };
-        Some(making.wait().await?.it)
+        Some(run.wait().await?.it)
     }
 
-    /// Forgets the last text, so that the next request begins a making.
+    /// Forgets the last text, so that the next request begins a run.
     #[cfg(all(feature = "page", feature = "serde"))]
     pub(super) fn forget(&self) {
-        self.state.lock().making = None;
+        self.state.lock().run = None;
     }
 
     fn step(&self) -> LookStep<T> {
         let now = (self.now)();
         let state = &mut *self.state.lock();
-        let Some(making) = state.making.clone().filter(|it| !it.is_abandoned()) else {
+        let Some(run) = state.run.clone().filter(|it| !it.is_abandoned()) else {
             return LookStep::Join(self.begin(state));
         };
-        let made = match making.done() {
+        let made = match run.done() {
             Some(Some(made)) => made,
             Some(None) => return LookStep::Join(self.begin(state)),
-            None => return LookStep::Join(making),
+            None => return LookStep::Join(run),
         };
         let age = Duration::from_nanos(now.as_nanos().saturating_sub(made.at.as_nanos()));
         let read = u32::try_from(made.read).unwrap_or(u32::MAX);
@@ -152,41 +156,41 @@ impl<T: Clone + Send + 'static> Rounds<T> {
             state.left -= 1;
             return LookStep::Take(made.it);
         }
-        LookStep::Wait(pause - age, making, made.it)
+        LookStep::Wait(pause - age, run, made.it)
     }
 
-    /// Returns the making for a request that has waited for the pause after `before`: the one that
-    /// another request has begun since, or a new one.
-    fn after(&self, before: &Arc<Making<Made<T>>>) -> Arc<Making<Made<T>>> {
+    /// Returns the run for a request that has waited for the pause after `before`: the run that
+    /// another request has begun in the meantime, or a new run.
+    fn after(&self, before: &Arc<SharedRun<RunOutput<T>>>) -> Arc<SharedRun<RunOutput<T>>> {
         let state = &mut *self.state.lock();
-        match &state.making {
-            Some(making) if !Arc::ptr_eq(making, before) && !making.is_abandoned() => {
-                making.clone()
+        match &state.run {
+            Some(run) if !Arc::ptr_eq(run, before) && !run.is_abandoned() => {
+                run.clone()
             }
             _ => self.begin(state),
         }
     }
 
-    fn begin(&self, state: &mut RoundState<T>) -> Arc<Making<Made<T>>> {
-        let before = state.making.take().and_then(|making| making.done());
+    fn begin(&self, state: &mut RoundState<T>) -> Arc<SharedRun<RunOutput<T>>> {
+        let before = state.run.take().and_then(|run| run.done());
         let before = before.flatten().map(|made| made.it);
         let (work, now) = ((self.make)(before), self.now.clone());
-        let making = Making::new(Box::pin(async move {
+        let run = SharedRun::new(Box::pin(async move {
             let (it, read) = work.await;
             let at = now();
-            Made { it, at, read }
+            RunOutput { it, at, read }
         }));
-        state.making = Some(making.clone());
+        state.run = Some(run.clone());
         state.left = AT_ONCE;
-        making
+        run
     }
 }
 
-// === impl Making ===
+// === impl SharedRun ===
 
-impl<T: Clone> Making<T> {
+impl<T: Clone> SharedRun<T> {
     pub(super) fn new(work: SteppedWork<T>) -> Arc<Self> {
-        Arc::new(Self(Lock::new(MakingState {
+        Arc::new(Self(Lock::new(RunState {
             work: Some(work),
             done: None,
             driver: None,
@@ -216,7 +220,7 @@ impl<T: Clone> Making<T> {
         (state.next, state.viewers) = (number + 1, state.viewers + 1);
         drop(state);
         Viewer {
-            making: self.clone(),
+            run: self.clone(),
             number,
         }
     }
@@ -227,7 +231,7 @@ impl<T: Clone> Future for Viewer<T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let number = self.number;
-        let mut state = self.making.0.lock();
+        let mut state = self.run.0.lock();
         if let Some(done) = &state.done {
             return Poll::Ready(done.clone());
         }
@@ -240,7 +244,7 @@ impl<T: Clone> Future for Viewer<T> {
         drop(state);
         // Work that pauses has already arranged that this task is woken again.
         let polled = catch_panic(|| work.as_mut().poll(cx));
-        let mut state = self.making.0.lock();
+        let mut state = self.run.0.lock();
         let done = match polled {
             Some(Poll::Pending) => {
                 state.work = Some(work);
@@ -261,7 +265,7 @@ impl<T: Clone> Future for Viewer<T> {
 
 impl<T> Drop for Viewer<T> {
     fn drop(&mut self) {
-        let mut state = self.making.0.lock();
+        let mut state = self.run.0.lock();
         state.viewers -= 1;
         state.waiting.retain(|(viewer, _)| *viewer != self.number);
         let is_last = state.viewers == 0;
@@ -285,11 +289,11 @@ mod tests {
     use crate::base::pace::StepPace;
     use crate::clock::ManualClock;
 
-    /// Counts the makings, each of which takes three polls; the second one panics.
-    fn rounds(makings: &Arc<AtomicUsize>, clock: &ManualClock) -> Rounds<usize> {
-        let (makings, clock) = (makings.clone(), clock.clone());
+    /// Counts the runs, each of which takes three polls; the second one panics.
+    fn rounds(runs: &Arc<AtomicUsize>, clock: &ManualClock) -> Rounds<usize> {
+        let (runs, clock) = (runs.clone(), clock.clone());
         let make = move |_| -> SteppedWork<_> {
-            let number = makings.fetch_add(1, Ordering::Relaxed);
+            let number = runs.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {
                 let mut pace = StepPace::of(1);
                 pace.spend(1).await;
@@ -307,8 +311,8 @@ mod tests {
 
     #[test]
     fn one_viewer_takes_the_steps_until_it_is_dropped() {
-        let (makings, clock) = (Arc::default(), ManualClock::new());
-        let rounds = rounds(&makings, &clock);
+        let (runs, clock) = (Arc::default(), ManualClock::new());
+        let rounds = rounds(&runs, &clock);
         let mut viewers = [(); 3].map(|()| Box::pin(rounds.look()));
         assert!(viewers.iter_mut().all(|viewer| poll(viewer).is_pending()));
         let [first, mut second, mut third] = viewers;
@@ -325,41 +329,41 @@ mod tests {
             }
         }
         assert_eq!(done, Poll::Ready(Some(0)));
-        assert_eq!(makings.load(Ordering::Relaxed), 1);
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
     }
 
     #[test]
-    fn a_text_is_old_once_the_pause_after_its_making_is_over() {
-        let (makings, clock) = (Arc::default(), ManualClock::new());
-        let rounds = rounds(&makings, &clock);
+    fn a_text_is_old_once_the_pause_after_its_run_is_over() {
+        let (runs, clock) = (Arc::default(), ManualClock::new());
+        let rounds = rounds(&runs, &clock);
         let look = |rounds: &Rounds<usize>| {
             let mut look = Box::pin(rounds.look());
             while poll(&mut look).is_pending() {}
         };
         look(&rounds);
-        // The pause begins at the end of the making, and not at the next request.
+        // The pause begins at the end of the run, and not at the next request.
         clock.advance(Duration::from_millis(259));
         look(&rounds);
-        assert_eq!(makings.load(Ordering::Relaxed), 1);
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
         clock.advance(Duration::from_millis(1));
         look(&rounds);
-        assert_eq!(makings.load(Ordering::Relaxed), 2);
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
     }
 
     #[test]
     fn work_that_nobody_waits_for_is_not_continued() {
-        let (makings, clock) = (Arc::default(), ManualClock::new());
-        let rounds = rounds(&makings, &clock);
+        let (runs, clock) = (Arc::default(), ManualClock::new());
+        let rounds = rounds(&runs, &clock);
         let mut look = Box::pin(rounds.look());
         assert!(poll(&mut look).is_pending());
         drop(look);
         let mut look = Box::pin(rounds.look());
         assert!(poll(&mut look).is_pending());
-        assert_eq!(makings.load(Ordering::Relaxed), 2, "it begins anew");
-        // The second making panics, and the next request begins the third.
+        assert_eq!(runs.load(Ordering::Relaxed), 2, "it begins anew");
+        // The second run panics, and the next request begins the third.
         assert_eq!(poll(&mut look), Poll::Ready(None));
         let mut look = Box::pin(rounds.look());
         while poll(&mut look).is_pending() {}
-        assert_eq!(makings.load(Ordering::Relaxed), 3);
+        assert_eq!(runs.load(Ordering::Relaxed), 3);
     }
 }

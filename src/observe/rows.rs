@@ -1,4 +1,5 @@
-//! The resources that metrics show as separate series, and the kinds of refusals to show from 0 on.
+//! The resources that have series in the metrics, and the kinds of refusals to show even if none
+//! was counted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,8 +11,7 @@ use crate::read::{Details, ResourceReading};
 use crate::rule::{MissingKey, Rule, RuleSelection, RuleSet};
 use crate::stat::{Histogram, Totals};
 
-/// A resource with series of its own. Resources whose names are written alike are added up in one
-/// row.
+/// A resource with series. Resources whose names are written alike are added up in one row.
 #[derive(Debug)]
 pub(super) struct Row {
     /// The id of the resource; the smallest one if several resources are added up.
@@ -22,7 +22,8 @@ pub(super) struct Row {
     pub(super) details: Details,
 }
 
-/// The kinds of refusals to show from 0 on, because a rule of the kind applies.
+/// The kinds of refusals to show even if none was counted, because a rule can refuse calls with the
+/// kind. Each set has a bit for each [`BlockKind`].
 #[derive(Debug, Default)]
 pub(super) struct Reasons<'a> {
     of_one: HashMap<&'a str, u16>,
@@ -37,7 +38,7 @@ pub(super) struct ResourceLimits<'a> {
     of_all: Scopes,
 }
 
-/// The tightest limit within a process, and over all processes of a store.
+/// The tightest limit within a process, and over all processes of a store, in calls per second.
 type Scopes = [Option<f64>; 2];
 
 const SCOPES: [&str; 2] = ["process", "shared"];
@@ -205,8 +206,8 @@ impl<'a> ResourceLimits<'a> {
         limits
     }
 
-    /// Returns the limits of a resource, each with its scope: those of its own rules, or else of
-    /// the rules for all resources.
+    /// Returns the limits of a resource, each with its scope: the limits of the rules that name it,
+    /// or else of the rules for all resources.
     pub(super) fn of_row(&self, row: &Row) -> impl Iterator<Item = (&'static str, f64)> + use<> {
         let scopes = self.of_one.get(&*row.name).unwrap_or(&self.of_all);
         let both = SCOPES.into_iter().zip(*scopes);

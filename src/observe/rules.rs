@@ -9,7 +9,7 @@ use crate::engine::registry::Registry;
 use crate::rule::{Rule, RuleSelection, RuleSet};
 
 impl Collector {
-    /// Adds the samples of the rules. Returns how many rules have no series of their own.
+    /// Adds the samples of the rules. Returns the number of rules that are left without series.
     pub(super) async fn add_rules(
         &mut self,
         rules: &RuleSet,
@@ -70,7 +70,7 @@ impl Collector {
     /// Adds the load of the machine, and the limits of system rules.
     pub(super) fn add_system(&mut self, registry: &Registry, rules: &RuleSet) {
         if let Some(sampler) = &registry.shared().config.sampler {
-            // Unless a rule depends on the load of the machine, nothing else samples it.
+            // Sampled here, because nothing else samples the load unless a rule depends on it.
             let time = &registry.shared().time;
             let now = time.check_for_creation(time.read());
             let readings = sampler.sample(now);

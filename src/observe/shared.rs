@@ -8,7 +8,7 @@ use crate::rule::{RuleSelection, RuleSet};
 use crate::store::{StoreErrorKind, StoreState};
 
 impl Collector {
-    /// Adds the samples of the store, if the engine has one, and of the rules that share it.
+    /// Adds the samples of the store, if the engine has one, and of the shared rules.
     pub(super) async fn add_store(
         &mut self,
         registry: &Registry,

@@ -13,7 +13,7 @@ use super::family::{Family, FamilyKind, Sample, Value};
 use crate::base::pace::StepPace;
 use crate::stat::Histogram;
 
-/// The number of samples that are as much work to write as a resource is to read.
+/// The number of samples whose writing counts as much work as the reading of one resource.
 const WRITTEN_AT_ONCE: usize = 16;
 
 /// A text format of Prometheus.
@@ -128,7 +128,7 @@ fn write_sample(text: &mut String, family: &Family, sample: &Sample) -> fmt::Res
     }
 }
 
-/// Writes the name of a sample and its labels, with the end of its range if it has one.
+/// Writes the name of a sample and its labels. `edge` is the upper bound of a bucket, in seconds.
 fn write_name(
     text: &mut String,
     name: &str,

@@ -1,4 +1,4 @@
-//! Views of a circuit breaker: live ones, and frozen ones in snapshots.
+//! Views of a circuit breaker: live views, and frozen views in snapshots.
 
 use std::fmt;
 use std::sync::Arc as StdArc;
@@ -144,8 +144,8 @@ impl BreakerView {
         .flatten()
     }
 
-    /// Returns how long the breaker has been in its [state](Self::state), as users see it: an open
-    /// breaker that can be probed is open until a call arrives. A [reload] that keeps the state
+    /// Returns how long the breaker has been in its [state](Self::state). An open breaker whose
+    /// recovery time is over counts as open until a call arrives. A [reload] that keeps the state
     /// keeps this time.
     ///
     /// [reload]: crate::CircuitBreakerRule#reloads
@@ -174,9 +174,9 @@ impl BreakerView {
         .unwrap_or_default()
     }
 
-    /// Returns how many bad calls the breaker counts, failed or slow ones by its rule: in the
-    /// interval up to now, among the last calls, or since the last good call. While the breaker is
-    /// open or half-open, it is the number with which it opened, or 0 if
+    /// Returns how many bad calls the breaker counts: in the interval up to now, among the last
+    /// calls, or since the last good call. Whether failed or slow calls are bad depends on its
+    /// rule. While the breaker is open or half-open, it is the number with which it opened, or 0 if
     /// [`force_open`](Self::force_open) has opened it.
     #[doc(alias("failures", "failure_count"))]
     #[must_use]
@@ -201,7 +201,7 @@ impl BreakerView {
     }
 
     /// Opens the breaker until [`force_close`](Self::force_close): no calls pass, not even probes.
-    /// Reloads keep it open as long as a rule continues from its own.
+    /// Reloads keep it open as long as a new rule takes over the state of its rule.
     ///
     /// Returns whether there is a breaker to operate; `false` for a frozen view.
     pub fn force_open(&self) -> bool {

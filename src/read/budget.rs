@@ -66,14 +66,14 @@ impl BudgetSnapshot {
     }
 
     /// Returns whether the rule limits the costs of [each key](crate::KeyedRule::cost). Then
-    /// [`reserved`](Self::reserved) and the totals are those of all values together.
+    /// [`reserved`](Self::reserved) and the totals are sums over all values.
     #[must_use]
     pub const fn is_by_key(&self) -> bool {
         self.is_by_key
     }
 
-    /// Returns the maximum cost of calls in the interval of the rule. If each key has a budget, it
-    /// is that of a value without a limit of its own.
+    /// Returns the maximum cost of calls in the interval of the rule. If each key has a budget,
+    /// this is the limit of a value without an individual limit.
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.figures.limit
@@ -151,8 +151,9 @@ impl BudgetSnapshot {
 }
 
 impl NodeView {
-    /// Returns the budgets of the rules on [costs](crate::FlowRule::cost), of all callers and then
-    /// of [each key](crate::KeyedRule::cost), in the order of the rules.
+    /// Returns the budgets of the rules on [costs](crate::FlowRule::cost): first of the rules for
+    /// all callers together, then of the rules for [each key](crate::KeyedRule::cost), each in the
+    /// order of the rules.
     #[must_use]
     pub fn budgets(&self) -> Vec<BudgetSnapshot> {
         BudgetSnapshot::of(&self.resource, self.resource.now())

@@ -348,8 +348,8 @@ fn write_shedding(json: &mut String, shedding: Option<Shedding>) -> fmt::Result 
     Ok(())
 }
 
-/// Writes a list of `count` items under `key`, as a further member. `write` writes the item at an
-/// index.
+/// Writes a list of `count` items under `key`, as another member of the object. `write` writes the
+/// item at an index.
 fn write_list(
     json: &mut String,
     key: &str,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_no_more_digits_than_they_are_measured_in() {
+    fn times_in_whole_microseconds_are_written_exactly() {
         for us in 0..10_000_u64 {
             let (whole, part) = (us / 1_000, us % 1_000);
             let digits = format!("{whole}.{part:03}");
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_is_read_again_as_it_was() {
+    fn a_written_text_is_parsed_to_the_same_text() {
         let all: String = ('\0'..='\u{3000}').chain(['\u{1f980}']).collect();
         let read: String = serde_json::from_str(&written(&all)).unwrap();
         assert_eq!(read, all);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_ends_a_script_or_turns_the_line_around() {
+    fn characters_that_end_a_script_or_change_direction_are_escaped() {
         // All characters that change the direction in the Unicode bidirectional algorithm.
         let turning = "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\
                        \u{2066}\u{2067}\u{2068}\u{2069}";

@@ -31,6 +31,7 @@ pub struct KeyedView {
     resource: Arc<Resource>,
     rule: StdArc<str>,
     place: usize,
+    /// Whether the rule limits costs. Keyed rules on costs are stored separately.
     is_on_costs: bool,
 }
 
@@ -103,12 +104,12 @@ impl KeyedView {
     }
 
     /// Gives `value` its whole quota back, and returns whether it had spent any. A queue forgets
-    /// the last turn of the value; calls that wait keep theirs. A value that is
-    /// [blocked](crate::KeyedRule::block_for) no longer is.
+    /// the last turn of the value; calls that wait keep their turns. A
+    /// [block](crate::KeyedRule::block_for) of the value ends.
     ///
     /// Calls that run under a [concurrency](crate::KeyedRule::concurrency) limit keep their places.
-    /// A value without a place in the [table] is not reset, because it shares its quota with
-    /// others. The answer is `false` in both cases. Under a limit on
+    /// A value without a place in the [table] is not reset, because it shares its quota with other
+    /// values. In both cases, this method returns `false`. Under a limit on
     /// [costs](crate::KeyedRule::cost), what running calls have reserved stays reserved. If a call
     /// took tokens before the reset and then does not run after all, it is refunded as usual, so
     /// the value has those tokens twice. Only this engine's count is reset; for a

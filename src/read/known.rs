@@ -109,15 +109,16 @@ pub(super) fn would_block(registry: &Registry) -> u64 {
     at_once(would_block_by(registry, &mut StepPace::without_pauses()))
 }
 
-/// As [`would_block`], in steps, between which `pace` yields to other tasks.
+/// Returns the number of [`would_block`], counted in steps between which `pace` yields to other
+/// tasks.
 pub(crate) async fn would_block_by(registry: &Registry, pace: &mut StepPace) -> u64 {
-    let mut living = 0_u64;
+    let mut weight = 0_u64;
     let mut add = |row: &ResourceReading<'_>| {
-        living = living.wrapping_add(row.totals().block());
+        weight = weight.wrapping_add(row.totals().block());
     };
     let gone = read_resources_paced(registry, pace, 1, &mut add).await;
     for retired in &gone.totals {
-        living = living.wrapping_add(retired.block());
+        weight = weight.wrapping_add(retired.block());
     }
-    living
+    weight
 }

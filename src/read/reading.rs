@@ -25,7 +25,7 @@ pub(crate) struct ResourceReading<'a> {
     registry: &'a Registry,
     rules: &'a RuleSet,
     resource: &'a Arc<Resource>,
-    /// The moment of the reading; `None` if each resource is read at its own present.
+    /// The time of the reading; `None` if the clock is read anew for each resource.
     moment: Option<Glance>,
 }
 
@@ -50,6 +50,7 @@ pub(crate) struct Details {
     pub(crate) breakers: Vec<BreakerView>,
     pub(crate) keyed_rules: Vec<KeyedSnapshot>,
     pub(crate) budgets: Vec<BudgetSnapshot>,
+    /// The histograms of response times and of waits.
     pub(crate) histograms: Option<[Histogram; 2]>,
 }
 
@@ -60,8 +61,8 @@ pub(crate) struct Evicted {
     pub(crate) totals: [Totals; 2],
 }
 
-/// Calls `read` with each resource once, at one moment. A resource that is evicted during the
-/// reading is either read or among the evicted ones.
+/// Calls `read` with each resource once. The clock is read once for all resources. A resource that
+/// is evicted during the reading is either read or counted as evicted.
 pub(crate) fn read_resources(registry: &Registry, read: &mut ReadRow<'_>) -> Evicted {
     let moment = registry.shared().time.read();
     let mut pace = StepPace::without_pauses();
@@ -102,8 +103,8 @@ async fn walk(
     }
 }
 
-/// Calls `read` with each origin and context once, each at its own present time. Returns how many
-/// have been evicted.
+/// Calls `read` once with each origin and context, and with the time at which to read it. Returns
+/// the number of evicted origins and contexts.
 pub(super) fn read_scopes(
     registry: &Registry,
     read: &mut (dyn FnMut(&ScopeNode, Tick) + Send),
@@ -131,41 +132,42 @@ impl ResourceReading<'_> {
         self.resource.direction()
     }
 
-    /// Returns whether its name can be reported; see
+    /// Returns whether the name of the resource can be reported; see
     /// [`NodeSnapshot::is_listed`](crate::read::NodeSnapshot::is_listed).
     pub(crate) fn is_listed(&self) -> bool {
         self.resource.has_safe_name(self.rules)
     }
 
-    /// Returns whether the name of `present` can be reported: the same resource, renewed by the
-    /// present rules. A rule that has named it since makes its name safe.
-    pub(super) fn lists(&self, present: &PresentResource) -> bool {
+    /// Returns whether the name of `present`, this resource with the current rules, can be
+    /// reported. A rule that names the resource by now makes its name safe.
+    pub(super) fn can_list(&self, present: &PresentResource) -> bool {
         present.resource.has_safe_name(self.rules)
     }
 
-    /// Returns whether a rule names it.
+    /// Returns whether a rule names the resource.
     pub(crate) fn is_named(&self) -> bool {
         self.rules.names(self.resource.text())
     }
 
-    /// Returns whether it had breakers when it was last called.
+    /// Returns whether the resource had breakers when it was last called.
     pub(crate) fn has_breakers(&self) -> bool {
         !self.resource.breaker_rules().is_empty()
     }
 
-    /// Returns the totals without advancing the resource to the present, so passes can be behind.
+    /// Returns the totals without advancing the resource to the present, so the count of passed
+    /// calls can lag behind the clock.
     pub(crate) fn totals(&self) -> Totals {
         self.resource.node().totals_so_far()
     }
 
-    /// Counts the permits of its shared rules that calls have taken so far.
+    /// Adds the permits that calls have taken so far to the counts of the resource's shared rules.
     pub(crate) fn count_taken(&self) {
         if let Some(leases) = self.resource.leases() {
             leases.count_taken();
         }
     }
 
-    /// Returns the counts of its keyed rules.
+    /// Returns the counts of the resource's keyed rules.
     #[cfg(feature = "tracing")]
     pub(crate) fn keyed_rules(&self) -> Vec<KeyedSnapshot> {
         KeyedSnapshot::of(self.resource)
@@ -183,7 +185,7 @@ impl ResourceReading<'_> {
         NodeView::new(self.resource.clone())
     }
 
-    /// Returns the resource at the present time, renewed by the present rules.
+    /// Returns the resource at the present time, with the current rules.
     pub(crate) fn present(&self) -> PresentResource {
         self.at_present(self.registry.renewed(self.resource, self.rules))
     }
@@ -201,7 +203,7 @@ impl ResourceReading<'_> {
         PresentResource { resource, now }
     }
 
-    /// Returns everything besides the totals, by the present rules.
+    /// Returns the details of the resource, with the current rules.
     pub(crate) fn details(&self) -> Details {
         let present = self.present();
         let (node, now) = (present.node(), present.now);

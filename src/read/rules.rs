@@ -72,7 +72,7 @@ impl RuleSnapshots {
 // === impl RuleSnapshot ===
 
 impl<'a> RuleSnapshot<'a> {
-    /// Returns the id of the rule: the one that was given, or one made from its kind and position.
+    /// Returns the id of the rule: the id that was set, or an id made from its kind and position.
     #[must_use]
     pub const fn id(&self) -> &'a str {
         self.id

@@ -62,7 +62,7 @@ impl ShadowView {
         view::find(self.0.registry(), resource.into(), Direction::Inbound)
     }
 
-    /// Returns a copy of all its statistics.
+    /// Returns a copy of all statistics of the rule.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of_shadow(self.0.registry())

@@ -48,25 +48,26 @@ pub struct SharedSnapshot {
     key: Option<String>,
     cells: usize,
     in_hand: u64,
+    /// The counts that the methods from `granted` to `resets` return, in their order.
     counts: [u64; 7],
 }
 
 impl SharedSnapshot {
-    /// Copies the counts of the shared rules among `rules`, in their order. `beside` are the
-    /// engines of the rules in shadow mode.
+    /// Copies the counts of the shared rules among `rules`, in their order. `shadows` are the
+    /// engines of the rules in shadow mode, whose permits count as well.
     #[cfg(not(feature = "shared"))]
     pub(super) const fn of(_: &Registry, _: &RuleSet, _: &[Arc<Shadow>]) -> Vec<Self> {
         Vec::new()
     }
 
     #[cfg(feature = "shared")]
-    pub(super) fn of(registry: &Registry, rules: &RuleSet, beside: &[Arc<Shadow>]) -> Vec<Self> {
+    pub(super) fn of(registry: &Registry, rules: &RuleSet, shadows: &[Arc<Shadow>]) -> Vec<Self> {
         if !rules.listed().has_shared() {
             return Vec::new();
         }
         let mut held = HashMap::new();
         count_held(registry, &mut held);
-        for shadow in beside {
+        for shadow in shadows {
             count_held(shadow.registry(), &mut held);
         }
         let mut snapshots = Vec::new();
@@ -125,14 +126,15 @@ impl SharedSnapshot {
         self.counts[1]
     }
 
-    /// Returns how many calls the rule has refused for lack of permits, or of the store.
+    /// Returns how many calls the rule has refused because it had no permits, or no store.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.counts[2]
     }
 
     /// Returns how many permits calls have taken without the store, by weight: from the share of
-    /// this process, or because the rule is [open](crate::store::WhenDown::Open) then.
+    /// this process, or because the rule is [open](crate::store::WhenDown::Open) while the store is
+    /// down.
     #[must_use]
     pub const fn local(&self) -> u64 {
         self.counts[3]
@@ -158,7 +160,7 @@ impl SharedSnapshot {
     }
 }
 
-/// Adds the permits that the shared rules of `registry` hold, by the number of the rule.
+/// Adds the permits that the shared rules of `registry` hold to `held`, by the number of the rule.
 #[cfg(feature = "shared")]
 fn count_held(registry: &Registry, held: &mut HashMap<u32, InHand>) {
     read_resources(registry, &mut |row| {

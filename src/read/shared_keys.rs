@@ -18,8 +18,9 @@ use crate::store::StoreError;
 /// this process has taken since. If this process has had no call of the key in the present bucket,
 /// the figures do not include calls in other processes. In a window of two buckets, what other
 /// processes took in the previous bucket is known from the first answer of the store in the present
-/// one. With [`exact`](crate::KeyedRule::exact), the figure after an admitted call is that of all
-/// processes at the time of the call. While the store is down, it is the share of this process.
+/// bucket on. With [`exact`](crate::KeyedRule::exact), the figure after an admitted call covers all
+/// processes, as of the time of the call. While the store is down, the figure is the share of this
+/// process.
 ///
 /// # Examples
 ///
@@ -49,8 +50,8 @@ pub struct SharedKeyedView {
 impl NodeView {
     /// Returns the [shared](crate::KeyedRule::shared) rules of the resource that count each key
     /// separately, in their order: keyed rules, and flow rules [by
-    /// origin](crate::FlowRule::by_origin). [`keyed_rules`](Self::keyed_rules) has those that count
-    /// in this process.
+    /// origin](crate::FlowRule::by_origin). [`keyed_rules`](Self::keyed_rules) has the rules that
+    /// count in this process.
     #[must_use]
     pub fn shared_keyed_rules(&self) -> Vec<SharedKeyedView> {
         let resource = &self.resource;
@@ -79,15 +80,15 @@ impl SharedKeyedView {
     /// Returns how many calls of `key` can still pass now, one by one, as far as this process
     /// [knows](Self#accuracy): the [limit](Self::limit) less what was taken. It sends nothing to
     /// the store. `None` while nothing limits the key: it has [no
-    /// limit](crate::KeyedRule::except_unlimited), or the store is down and the rule is
-    /// [open](crate::store::WhenDown::Open) then.
+    /// limit](crate::KeyedRule::except_unlimited), or the store is down and the rule is then
+    /// [open](crate::store::WhenDown::Open).
     #[must_use]
     pub fn left<'a>(&self, key: impl Into<Key<'a>>) -> Option<u32> {
         self.figures(&key.into()).map(|(_, left)| left)
     }
 
-    /// Returns the limit of `key`: that of the tier of its last call here, or of the default tier;
-    /// `None` as for [`left`](Self::left).
+    /// Returns the limit of `key`: the limit of the tier of its last call in this process, or of
+    /// the default tier. `None` while nothing limits the key, as for [`left`](Self::left).
     #[must_use]
     pub fn limit<'a>(&self, key: impl Into<Key<'a>>) -> Option<u32> {
         self.figures(&key.into()).map(|(limit, _)| limit)
@@ -98,11 +99,12 @@ impl SharedKeyedView {
     ///
     /// This process lets calls of the key pass at once. Other processes do so within 250 ms and two
     /// requests to the store; a process that cannot reach the store does so once it reaches it
-    /// again. There, [`left`](Self::left) includes the reset from the next call of the key on.
+    /// again. In another process, [`left`](Self::left) includes the reset from the next call of the
+    /// key on.
     ///
     /// Permits that other processes held for the key, and what running calls have reserved of a
     /// limit on [costs](crate::KeyedRule::cost), no longer count: the key can have that much more
-    /// in its window. The rest of such a reservation can be given back to the new count. If the
+    /// in its window. The unused rest of a reservation can be refunded to the new count. If the
     /// store loses its data before the window ends, the other processes report to it what they had
     /// drawn, including what they drew before the reset.
     ///

@@ -1,10 +1,10 @@
-//! Which calls of each class an adaptive rule admits.
+//! The bounds and counts of an adaptive rule for each class of calls.
 
 use crate::adaptive::Limiter;
 use crate::call::Criticality;
 
-/// Which calls of each class an [adaptive rule](crate::AdaptiveRule) of a resource admits at this
-/// moment, and how many it has admitted and refused.
+/// The bounds up to which an [adaptive rule](crate::AdaptiveRule) of a resource admits each class
+/// of calls, and how many calls it has admitted and refused.
 ///
 /// # Examples
 ///
@@ -20,6 +20,7 @@ use crate::call::Criticality;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shedding {
+    /// The number of classes that are shut, from the least important one on.
     shut: u8,
     bounds: [u32; 4],
     counts: [(u64, u64); 4],
@@ -34,7 +35,8 @@ impl Shedding {
         }
     }
 
-    /// Adds up the figures of two resources whose names are written alike.
+    /// Merges the figures of two resources whose names are written alike: adds the counts, and
+    /// keeps the larger number of shut classes.
     #[cfg(feature = "observe")]
     pub(crate) fn plus(mut self, other: &Self) -> Self {
         self.shut = self.shut.max(other.shut);
@@ -45,9 +47,9 @@ impl Shedding {
         self
     }
 
-    /// Returns the classes that are shut, the most important one first. That one gets the capacity
-    /// that the open classes leave; the classes after it get only idle workers. It is empty while
-    /// there is no overload.
+    /// Returns the classes that are shut, the most important one first. The first class gets the
+    /// capacity that the open classes leave; the classes after it get only idle workers. The list
+    /// is empty while there is no overload.
     #[must_use]
     pub fn shut(&self) -> &'static [Criticality] {
         &Criticality::ALL[Criticality::ALL.len() - usize::from(self.shut)..]

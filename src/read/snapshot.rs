@@ -66,7 +66,7 @@ pub enum Scope {
     Resource,
     /// Calls of one origin.
     Origin(String),
-    /// Calls of all origins that have no place of their own.
+    /// Calls of all origins that found no place in the table.
     OverflowOrigins,
     /// Calls in one context.
     Context(String),
@@ -113,8 +113,8 @@ impl fmt::Display for Scope {
 
 /// A copy of the statistics of one node. Its window is that of
 /// [`Builder::window`](crate::Builder::window). The state of single rules is in the nodes of
-/// resources: those of origins and contexts have no breakers, budgets or keyed rules and no
-/// adaptive limit. Only a node of an origin that an isolation rule is for has slots of its own.
+/// resources. Nodes of origins and contexts have no breakers, budgets or keyed rules and no
+/// adaptive limit, and only the node of an origin that an isolation rule is for has slots.
 ///
 /// # Examples
 ///
@@ -168,7 +168,7 @@ impl NodeSnapshot {
         let present = row.present();
         let node = present.node();
         Self {
-            is_listed: row.lists(&present),
+            is_listed: row.can_list(&present),
             adaptive_limit: present.adaptive_limit(),
             shedding: present.shedding(),
             breakers: present.breakers(),
@@ -253,12 +253,12 @@ impl NodeSnapshot {
         self.direction
     }
 
-    /// Returns whether this is the node of a resource whose name callers cannot make up. This is so
-    /// if a rule names it, in shadow mode or not; if a rule that is not in shadow mode has named it
-    /// since its first call; if a router or the name of a layer named it at its first call; or if
-    /// it is `__overflow__`. The number of such nodes is bounded by the names in the program and
-    /// its rules, so each can have a line of its own in a table or an export. Always false for
-    /// origins and contexts.
+    /// Returns whether this is the node of a resource whose name callers cannot make up. This is
+    /// true if a rule names it, in shadow mode or not; if a rule that is not in shadow mode has
+    /// named it since its first call; if a router or the name of a layer named it at its first
+    /// call; or if it is `__overflow__`. The number of such nodes is bounded by the names in the
+    /// program and its rules, so each can have a separate line in a table or an export. Always
+    /// false for origins and contexts.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, Sentinel};
@@ -363,7 +363,7 @@ impl NodeSnapshot {
         self.shedding
     }
 
-    /// Returns the circuit breakers, in the order of their rules, frozen.
+    /// Returns frozen views of the circuit breakers, in the order of their rules.
     #[must_use]
     pub fn breakers(&self) -> &[BreakerView] {
         &self.breakers
@@ -376,8 +376,7 @@ impl NodeSnapshot {
         &self.budgets
     }
 
-    /// Returns the keyed rules, in their order, and those rules by origin that keep
-    /// a table.
+    /// Returns the keyed rules, in their order, and the rules by origin that keep a table.
     #[must_use]
     pub fn keyed_rules(&self) -> &[KeyedSnapshot] {
         &self.keyed_rules
@@ -469,7 +468,8 @@ impl Snapshot {
         let (resources, mut origins) = (nodes.len(), 0);
         let evicted_scopes = read_scopes(registry, &mut |scope, now| {
             origins += 1;
-            // A scope node of an evicted resource would look like one of the resource's successor.
+            // The scope nodes of an evicted resource are skipped: they would look like nodes of a
+            // new resource of the same name.
             if ids.contains(&scope.resource_id()) {
                 nodes.push(Some(NodeSnapshot::of_scope(scope, now)));
             }
@@ -533,9 +533,9 @@ impl Snapshot {
     }
 
     /// Returns how often a call found no place in a table. A call can count three times: for its
-    /// resource, its origin and its context. Without a place for its resource it is counted under
-    /// `__overflow__`, without one for its origin with all other such origins, and without one for
-    /// its context in no context.
+    /// resource, its origin and its context. A call without a place for its resource is counted
+    /// under `__overflow__`. A call without a place for its origin is counted with all other
+    /// origins without a place. A call without a place for its context is counted in no context.
     #[must_use]
     pub const fn overflowed(&self) -> u64 {
         self.overflowed
@@ -561,9 +561,9 @@ impl Snapshot {
     }
 
     /// Iterates over the rules in [shadow mode](crate::Rule::shadow), in their order: the id of
-    /// each, and how many calls, by weight, it would have refused, including those to resources
-    /// that have been evicted. The id is empty if [all rules](crate::Builder::shadow) are in
-    /// shadow mode together. For more, see [`ShadowView`](crate::read::ShadowView).
+    /// each, and how many calls, by weight, it would have refused, including calls to resources
+    /// that have been evicted. The id is empty if [all rules](crate::Builder::shadow) are in shadow
+    /// mode together. For more, see [`ShadowView`](crate::read::ShadowView).
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Sentinel};

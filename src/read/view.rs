@@ -74,7 +74,7 @@ impl NodeView {
         Self { resource }
     }
 
-    /// Returns the result of `read` for the node that counts now, at the present time.
+    /// Calls `read` with the node that counts at present, and with the present time.
     fn read<R>(&self, read: impl FnOnce(&Node, Tick) -> R) -> R {
         let time = &self.resource.shared().time;
         let node = self.resource.node().latest();
@@ -181,9 +181,9 @@ impl NodeView {
     }
 
     /// Returns the seconds of the last minute, oldest first, the present second last. A resource
-    /// that has just begun to keep seconds has only those since then. `None` for a resource that
-    /// [keeps none](crate::Builder::minute): by default, one that no rule names and no router has
-    /// matched.
+    /// that has just begun to keep seconds has only the seconds since then. `None` for a resource
+    /// that [keeps none](crate::Builder::minute): by default, a resource that no rule names and no
+    /// router has matched.
     #[must_use]
     pub fn seconds(&self) -> Option<Vec<NodeBucket>> {
         self.read(Node::seconds)
@@ -247,7 +247,8 @@ impl<'a> InboundView<'a> {
     }
 
     /// Calls `read` with each node and its present time, and returns the counts of evicted nodes. A
-    /// node that is evicted during the reading is counted once: by `read`, or among the evicted.
+    /// node that is evicted during the reading is counted once: by `read`, or among the evicted
+    /// nodes.
     fn each(&self, read: &mut (dyn FnMut(&Node, Tick) + Send)) -> Totals {
         let Some(context) = &self.context else {
             let gone = read_resources(self.registry, &mut |row| {
@@ -258,7 +259,8 @@ impl<'a> InboundView<'a> {
             });
             return gone.totals[Direction::Inbound as usize];
         };
-        // Names of scopes are stored shortened.
+        // Long names of contexts are stored shortened, so the name is shortened before it is
+        // compared.
         let mut room = None;
         let context = context.shortened(&self.registry.shared().hash, &mut room);
         read_scopes(self.registry, &mut |scope, now| {
@@ -333,8 +335,8 @@ impl<'a> InboundView<'a> {
         sum
     }
 
-    /// Returns the second before the current one, for the nodes that
-    /// [keep seconds](crate::Builder::minute).
+    /// Returns the counts of the second before the current one, added up over the nodes that [keep
+    /// seconds](crate::Builder::minute).
     #[must_use]
     pub fn previous_second(&self) -> NodeBucket {
         let mut sum: Option<NodeBucket> = None;

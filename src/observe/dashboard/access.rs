@@ -10,11 +10,12 @@ use crate::base::sync::Lock;
 use crate::call::canonical;
 use crate::key::Nets;
 
-/// The peers whose commands are carried out.
+/// The peers from which commands are accepted.
 #[derive(Debug)]
 pub(super) struct KnownPeers {
     /// The addresses that the dashboard's name resolves to.
     dashboard: Lock<Vec<IpAddr>>,
+    /// Further networks, from `Dashboard::allow`.
     others: Nets,
 }
 

@@ -24,7 +24,7 @@ const EVERY: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(3);
 /// The maximum length of the answer to a beat, in bytes.
 const MOST_ANSWER: usize = 64 << 10;
-/// The maximum number of characters of the dashboard's answer that a problem shows.
+/// The maximum length of the dashboard's message in a problem, in characters.
 const MOST_REPORTED: usize = 200;
 
 /// See the [module](self).
@@ -127,7 +127,7 @@ impl HeartBeat {
     }
 }
 
-/// Reads the answer, and fails if it does not accept the beat.
+/// Reads the dashboard's answer; an error if it does not accept the beat.
 async fn read(stream: &mut TcpStream) -> Result<(), BeatProblem> {
     let mut incoming = IncomingBytes::default();
     let head = loop {
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_put_together_when_the_last_one_is_there() {
+    fn a_chunked_body_is_decoded_once_its_last_chunk_has_arrived() {
         let text = b"4;x=y\r\n{\"su\r\nA\r\nccess\":tru\r\n2\r\ne}\r\n0\r\n\r\n";
         for end in 0..text.len() - 3 {
             assert_eq!(unchunked(&text[..end]), None, "{end}");

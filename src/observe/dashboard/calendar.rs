@@ -1,9 +1,9 @@
 //! Maps each second of the engine's clock to a second of unix time.
 //!
-//! The engine's seconds count from the start of its clock; the wall time is set by people and time
-//! servers. The offset between the two is fixed at the start, as a whole number of seconds, and
-//! drift does not change it: so no second is sent twice or left out. Only after a jump of the wall
-//! time do later seconds have another offset:
+//! The engine's seconds count from the start of its clock. People and time servers set the wall
+//! time. The offset between the two is fixed at the start, as a whole number of seconds. Drift does
+//! not change it, so no second is sent twice or left out. Only a jump of the wall time changes the
+//! offset, for later seconds:
 //!
 //! ```text
 //! engine      7      8      9     10     11
@@ -17,7 +17,8 @@ use crate::clock::Tick;
 const SECOND: i128 = 1_000_000_000;
 /// A larger change of the offset than this is a jump; a smaller one is drift.
 const JUMP: i128 = 2 * SECOND;
-/// The offset of seconds further back than this is forgotten: answers have only the last minute.
+/// At a jump, earlier spans are dropped that began more than this many seconds ago, except the
+/// first span. Answers cover only the last minute.
 const KEPT: u64 = 120;
 
 /// See the [module](self).
@@ -34,7 +35,8 @@ pub(super) struct Calendar {
 struct CalendarSpan {
     /// The first second.
     from: u64,
-    /// By how much wall time was ahead of the engine's clock, in nanoseconds.
+    /// How far the wall time was ahead of the engine's clock at the start of the span, in
+    /// nanoseconds.
     ahead: i128,
 }
 
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn jumps_of_long_ago_are_forgotten() {
+    fn old_jumps_are_forgotten() {
         let mut calendar = Calendar::new(Tick::ZERO, wall(0));
         for jump in 1..1_000_u64 {
             let seconds = jump * 60;

@@ -84,7 +84,8 @@ impl Commands {
         }
     }
 
-    /// Carries out `command` and returns its answer. A command that only reads pauses by `pace`.
+    /// Carries out `command` and returns its answer. `pace` sets the pauses of commands that only
+    /// read.
     pub(super) async fn answer(
         &self,
         command: &str,

@@ -35,10 +35,10 @@ pub(super) struct ShownRule {
     pub(super) read: Rule,
 }
 
-/// The number of buckets in the window of a shared rule by parameter. It is not configurable.
+/// The number of buckets that a form shows for a shared keyed rule, which has no setting for it.
 const BUCKETS_BY_PARAMETER: u32 = 2;
-/// A time limit can differ by this much from the whole milliseconds in its form: Sentinel and this
-/// crate differ in whether the limit itself is within bounds.
+/// The difference between a time limit and the whole milliseconds in its form. Sentinel and this
+/// crate differ in whether a time equal to the limit is within bounds.
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
 // === impl JavaForm ===

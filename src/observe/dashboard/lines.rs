@@ -16,7 +16,7 @@ use crate::stat::NodeBucket;
 const LINES: usize = 6_000;
 /// The maximum number of lines in any answer.
 const MOST_LINES: usize = 12_000;
-/// The work of reading the seconds of one resource, in lines written.
+/// The work of reading the seconds of one resource; writing one line is 1.
 const WORK: usize = 2;
 /// The answer that means "no lines" to the dashboard.
 const NONE: &str = "No metrics";

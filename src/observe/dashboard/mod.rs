@@ -1,11 +1,11 @@
 //! The dashboard of Alibaba Sentinel, which shows a running engine and changes its rules.
 //!
-//! The dashboard is a program of its own, in Java. Every ten seconds a [`Dashboard`] sends it the
+//! The dashboard is a separate program, in Java. Every ten seconds a [`Dashboard`] sends it the
 //! address of this program, a *beat*. It also answers the dashboard's commands, which ask for the
 //! counts of each second, for the resources as a list and as a tree, and for the rules of each
 //! type. It speaks the protocol of Sentinel 1.8.9.
 //!
-//! Calls pay nothing for it: commands read what the engine counts anyway. Resources whose names
+//! It adds no work to calls: commands read what the engine counts anyway. Resources whose names
 //! callers [can make up](crate::read::NodeSnapshot::is_listed) are not reported. Origins,
 //! parameters and keys are reported only if rules name them.
 //!
@@ -13,12 +13,12 @@
 //!
 //! The dashboard has five types of rules, and replaces all rules of a type at once. It knows only
 //! the settings that its forms have. So it shows and replaces only the rules that Sentinel for Java
-//! can express. All others stay in force and are not shown: rules
-//! [by origin](crate::FlowRule::by_origin) or for another interval than a second,
-//! [strict](crate::FlowRule::strict) and adaptive rules, rules in
-//! [shadow mode](crate::Rule::shadow), and rules for `*`. A rule that is changed keeps the settings
-//! that a form has no field for: its id, its buckets, the maximum number of waiting calls, the
-//! number of probes of a breaker, and whether a breaker opens at its limit or only above it.
+//! can express. All other rules stay in force and are not shown: rules [by
+//! origin](crate::FlowRule::by_origin) or for another interval than a second,
+//! [strict](crate::FlowRule::strict) and adaptive rules, rules in [shadow
+//! mode](crate::Rule::shadow), and rules for `*`. A rule that is changed keeps the settings that a
+//! form has no field for: its id, its buckets, the maximum number of waiting calls, the number of
+//! probes of a breaker, and whether a breaker opens at its limit or only above it.
 //!
 //! | type | rules |
 //! |---|---|
@@ -30,17 +30,17 @@
 //!
 //! With a [sink](Dashboard::push), rules that the dashboard sends are checked, stored in the sink
 //! for the next start of the program, and come into force. If any of them is invalid, nothing
-//! changes, and the dashboard shows why. Nor does anything change if the sink fails, or
-//! [has other rules](crate::source::SourceErrorKind::Changed) than those in force.
+//! changes, and the dashboard shows why. Nothing changes either if the sink fails, or [has other
+//! rules](crate::source::SourceErrorKind::Changed) than those in force.
 //!
 //! A form of the dashboard adds, changes or removes one rule, and sends all others of the type from
 //! the dashboard's memory: the rules that it has read last, or none after its restart. If what is
 //! sent lacks two rules that are in force, or lacks one and changes another, the dashboard has not
-//! read the rules in force. It is refused, and the answer says what to do: open the list of the
-//! rules of this type, which reads them, and send again. A script that replaces all rules of a type
-//! says so by a third parameter, `replace=all`. With the feature `tracing`, each change is logged
-//! in one line, with the rules that were added, changed and removed. Each refusal is logged as
-//! well: for three of the types the dashboard does not show why rules were refused.
+//! read the rules in force. Then the request is refused, and the answer says what to do: open the
+//! list of the rules of this type, which reads them, and send again. A script that replaces all
+//! rules of a type says so by a third parameter, `replace=all`. With the feature `tracing`, each
+//! change is logged in one line, with the rules that were added, changed and removed. Each refusal
+//! is logged as well: for three of the types the dashboard does not show why rules were refused.
 //!
 //! A rule that is in "cluster" mode in the form becomes a [shared](crate::FlowRule::shared) rule if
 //! the engine has a [store](crate::Builder::store), as with
@@ -56,12 +56,12 @@
 //!
 //! The protocol has no authentication. So commands are accepted only from the addresses of the
 //! dashboard and from networks that are [allowed](Dashboard::allow), and the server listens on a
-//! loopback address unless it is [bound](Dashboard::bind) to another. Requests that a browser can
-//! have sent are refused, by `Origin`, `Referer`, `Sec-Fetch-*`, and by a `Host` that is not an
-//! address: otherwise a web page could call a server on the same machine. Rules are changed by
-//! `POST` only. Heads have at most 16 KiB and bodies 1 MiB, a request can take 10 s, and there are
-//! at most 16 connections. Anyone who can send from an allowed address can change rules, so keep
-//! the network between the two closed to others.
+//! loopback address unless it is [bound](Dashboard::bind) to another address. Requests that a
+//! browser can have sent are refused, by `Origin`, `Referer`, `Sec-Fetch-*`, and by a `Host` that
+//! is not an address: otherwise a web page could call a server on the same machine. Rules are
+//! changed by `POST` only. The head of a request has at most 16 KiB and its body 1 MiB, a request
+//! can take 10 s, and there are at most 16 connections. Anyone who can send from an allowed address
+//! can change rules, so keep the network between the two closed to others.
 
 mod access;
 mod beat;

@@ -1,4 +1,4 @@
-//! Shows and replaces the rules that the dashboard can express, and keeps all others.
+//! Shows and replaces the rules that the dashboard can express, and keeps all other rules.
 
 use std::collections::HashSet;
 
@@ -46,8 +46,8 @@ fn shown(rules: &Rules, form: JavaForm) -> impl Iterator<Item = Option<ShownRule
     })
 }
 
-/// The rules that are to come into force, and how they differ from those that the dashboard can
-/// have read.
+/// The rules that are to come into force, and how they differ from the rules in force that the
+/// dashboard shows.
 #[derive(Debug)]
 pub(super) struct Merged {
     pub(super) rules: Rules,
@@ -68,8 +68,8 @@ struct Merging {
 /// The maximum number of rules that a message names.
 const MOST_NAMED: usize = 5;
 
-/// Replaces with `pushed` those of `rules` that `form` can express. A replaced rule keeps its
-/// position, and the settings that the form has no field for.
+/// Replaces the rules in `rules` that `form` can express by the rules in `pushed`. A replaced rule
+/// keeps its position, and the settings that the form has no field for.
 pub(super) fn merged(rules: &Rules, form: JavaForm, pushed: Rules) -> Result<Merged, String> {
     if pushed.iter().any(Rule::is_default) {
         return Err("资源名 (resource) is \"*\", must be the name of one".to_owned());
@@ -95,7 +95,8 @@ pub(super) fn as_read(rules: &Rules, form: JavaForm) -> Vec<Rule> {
     shown.map(|shown| shown.read).collect()
 }
 
-/// Returns whether the rule that `value` describes in `form` is among those [read](as_read) back.
+/// Returns whether the rule that `value` describes in `form` is in `read`, the rules in force as
+/// they are [read back](as_read).
 pub(super) fn is_among(read: &[Rule], form: JavaForm, value: &Value) -> bool {
     let in_cluster = value["clusterMode"] == true;
     // A rule in cluster mode that cannot be shared is read as one of this process alone. It must
@@ -114,9 +115,9 @@ pub(super) fn is_among(read: &[Rule], form: JavaForm, value: &Value) -> bool {
 }
 
 impl Merged {
-    /// Returns why the rules cannot come from a dashboard that has read those in force: a form
-    /// adds, changes or removes one rule, and sends all others as they were read. `None` if they
-    /// can.
+    /// Returns why the sent rules cannot come from a dashboard that has read the rules in force;
+    /// `None` if they can. A form adds, changes or removes one rule, and sends all other rules as
+    /// they were read.
     pub(super) fn why_not_read(&self) -> Option<String> {
         let count = self.missing.len();
         if count == 0 || (count == 1 && self.edited == 0) {
@@ -181,7 +182,7 @@ fn is_equal(shown: &Rule, pushed: &Rule) -> bool {
     shown == pushed
 }
 
-/// Returns whether both limit the same calls in the same way.
+/// Returns whether both rules limit the same calls in the same way.
 fn is_alike(shown: &Rule, pushed: &Rule) -> bool {
     let is_same = match (shown, pushed) {
         (Rule::CircuitBreaker(shown), Rule::CircuitBreaker(pushed)) => {
@@ -212,7 +213,8 @@ fn is_of_same_resource(shown: &Rule, pushed: &Rule) -> bool {
     shown.resource() == pushed.resource()
 }
 
-/// Sets a limit of the first rule in the second one; `None` if the first has no such limit.
+/// Copies one limit of the first rule to the second rule; `None` if the first rule does not have
+/// it.
 type CopyLimit = fn(&SystemRule, SystemRule) -> Option<SystemRule>;
 
 /// The limits that a system rule can have, with Sentinel's names, in the order in which the
@@ -237,8 +239,8 @@ fn parts(rule: &SystemRule) -> Vec<SystemRule> {
         .collect()
 }
 
-/// Merges system rules, of which the dashboard has one per limit. Limits that came from one rule
-/// stay one rule.
+/// Merges system rules. The dashboard has a rule for each limit; limits that came from one rule
+/// become one rule again.
 fn merged_system(rules: &Rules, shown: &[Option<ShownRule>], pushed: Vec<Rule>) -> Merging {
     let pushed = pushed.into_iter().flat_map(|rule| match rule {
         Rule::System(rule) => parts(&rule),

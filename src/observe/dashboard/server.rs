@@ -18,7 +18,7 @@ use super::wire::{
     keep_alive, request,
 };
 use crate::base::pace::{StepPace, at_once};
-use crate::observe::rounds::Making;
+use crate::observe::rounds::SharedRun;
 
 /// The maximum number of connections at once.
 const MOST_OPEN: usize = 16;
@@ -93,7 +93,7 @@ async fn carry_out(
             let pace = &mut StepPace::without_pauses();
             at_once(asked.carry_out(&commands, pace))
         };
-        // The command logs to the subscriber of this thread, also if only this thread has it.
+        // The command logs to the current subscriber, even if it is set only for this thread.
         #[cfg(feature = "tracing")]
         let carry_out = {
             let heard = tracing::dispatcher::get_default(Clone::clone);
@@ -105,7 +105,7 @@ async fn carry_out(
             let pace = &mut StepPace::of(PORTION);
             asked.carry_out(&commands, pace).await
         };
-        Making::new(Box::pin(steps)).wait().await
+        SharedRun::new(Box::pin(steps)).wait().await
     };
     outcome.unwrap_or_else(|| {
         let status = StatusCode::INTERNAL_SERVER_ERROR;

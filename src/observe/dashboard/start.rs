@@ -68,7 +68,7 @@ impl Dashboard {
     }
 
     /// Accepts commands from `nets` as well as from the dashboard. Needed if the dashboard sends
-    /// from another address than its name resolves to. A second call adds to the first.
+    /// from another address than its name resolves to. Further calls add networks.
     pub fn allow(mut self, nets: impl IntoIterator<Item = IpNet>) -> Self {
         self.others.extend(nets);
         self
@@ -89,7 +89,8 @@ impl Dashboard {
     ///
     /// # Errors
     ///
-    /// If a setting is out of range, if no port is free, or if there is no such runtime.
+    /// If a setting is out of range, if no port is free, if there is no tokio runtime, or if the
+    /// runtime has no I/O or no timer.
     ///
     /// # Cancel safety
     ///
@@ -114,7 +115,7 @@ impl Dashboard {
             state: state.clone(),
         });
         if let Some(beat) = &beat {
-            // The beat looks it up again, and reports a failure.
+            // The beat looks the name up again, and reports a failure.
             let _ = timeout(LOOK_UP, beat.look_up()).await;
         }
         let beat = beat.map(|beat| runtime.spawn(beat.run()));
@@ -152,7 +153,7 @@ impl Dashboard {
     }
 }
 
-/// Binds a listener to `addr`, or to one of the next ports if that one is taken.
+/// Binds a listener to `addr`, or to one of the next ports if the port is taken.
 pub(super) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let mut tried = 1;
     let mut at = addr;

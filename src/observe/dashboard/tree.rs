@@ -31,7 +31,7 @@ struct TreeFigures {
     block: f64,
     success: f64,
     error: f64,
-    /// The calls that ended in the window, for the average response time.
+    /// The calls that ended in the window and the sum of their response times, for the average.
     calls: u64,
     rt: Duration,
     minute: MinuteFigures,

@@ -59,7 +59,8 @@ impl FormParams {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Decodes the parameters in `text`, once, and adds them.
+    /// Percent-decodes the parameters in `text` (no second time, so `%2541` becomes `%41`) and adds
+    /// them.
     pub(super) fn add(&mut self, text: &str) -> Result<(), CommandRefused> {
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -147,7 +148,7 @@ impl IncomingBytes {
         Some(std::mem::replace(&mut self.0, rest))
     }
 
-    /// All bytes that were read and not yet used.
+    /// Returns all bytes that were read and not yet used.
     pub(super) fn all(&self) -> &[u8] {
         &self.0
     }
@@ -181,7 +182,7 @@ pub(super) fn request(head: &[u8]) -> Result<Request<()>, CommandRefused> {
     Ok(request)
 }
 
-/// Parses the head of an answer into its status and fields; `None` if it is malformed.
+/// Parses the head of a response into its status and headers; `None` if it is malformed.
 pub(super) fn response(head: &[u8]) -> Option<(StatusCode, HeaderMap)> {
     let mut lines = lines(head)?;
     let mut parts = lines.next()?.splitn(3, ' ');
@@ -211,7 +212,8 @@ fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Option<HeaderMap> {
     Some(fields)
 }
 
-/// Returns the only value of a field; `Err` if there are several, or if it is not ASCII text.
+/// Returns the value of a header that occurs at most once; `Err` if it occurs several times, or if
+/// its value is not visible ASCII.
 pub(super) fn only<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ()> {
     let mut values = fields.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -244,7 +246,8 @@ pub(super) fn body_length(request: &Request<()>) -> Result<usize, CommandRefused
     }
 }
 
-/// Returns whether the body is a form. If the field names a charset, that must be UTF-8.
+/// Returns whether the content type is that of a form. If it names a charset, the charset must be
+/// UTF-8.
 pub(super) fn is_form(fields: &HeaderMap) -> bool {
     let Ok(Some(text)) = only(fields, &CONTENT_TYPE) else {
         return false;
@@ -274,7 +277,7 @@ pub(super) fn keep_alive(request: &Request<()>) -> bool {
     request.version() == Version::HTTP_11 && !has("close")
 }
 
-/// Returns an answer as it is sent: its head and `text`.
+/// Returns the bytes of an answer: its head and `text`.
 pub(super) fn answer(status: StatusCode, text: &str, keep_alive: bool) -> Vec<u8> {
     let mut answer = head(status, text.len(), keep_alive);
     answer.extend_from_slice(text.as_bytes());
@@ -299,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_text_is_read_again_as_it_was_encoded() {
+    fn decoding_an_encoded_text_returns_it() {
         let all: String = ('\0'..='\u{300}').chain(['\u{1f980}']).collect();
         let mut params = FormParams::default();
         params

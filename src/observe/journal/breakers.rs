@@ -20,7 +20,7 @@ pub(super) struct BreakerEpisodes(BTreeMap<(String, &'static str, String), Break
 #[derive(Debug)]
 struct BreakerEpisode {
     last: Changed,
-    /// When the journal saw the last change.
+    /// When a poll saw the last change.
     at: Tick,
     /// When the episode began, or when its last summary was logged.
     logged: Tick,
@@ -32,7 +32,7 @@ struct BreakerEpisode {
 
 impl BreakerEpisodes {
     /// Records a change. The first opening of an episode and the changes that follow it are logged
-    /// at once. From the second opening on, the breaker flaps, and [`look`](Self::look) logs it.
+    /// at once. From the second opening on, the breaker flaps, and [`poll`](Self::poll) logs it.
     pub(super) fn changed(
         &mut self,
         change: Changed,
@@ -52,8 +52,8 @@ impl BreakerEpisodes {
             opened: 0,
             unlogged: 0,
         });
-        // Of a change that stands for several, all but one are counted as openings: their number is
-        // unknown.
+        // A record can stand for several changes, and how many of these are openings is unknown.
+        // All but one are counted as openings.
         let opened = u64::from(change.to == BreakerState::Open).max(change.times - 1);
         episode.opened += opened;
         (episode.last, episode.at) = (change.clone(), now);
@@ -66,7 +66,7 @@ impl BreakerEpisodes {
     }
 
     /// Logs the breakers that flap, and forgets those that have not changed for a minute.
-    pub(super) fn look(&mut self, now: Tick, budget: &mut LineBudget, lines: &mut Vec<LogLine>) {
+    pub(super) fn poll(&mut self, now: Tick, budget: &mut LineBudget, lines: &mut Vec<LogLine>) {
         self.0.retain(|_, episode| {
             let is_due = now - episode.at >= SETTLED || now - episode.logged >= MINUTE;
             if episode.unlogged > 0 && is_due {

@@ -1,8 +1,8 @@
 //! Limits the lines that a journal writes in a minute, and sums up those that are left out.
 //!
-//! Each kind of line has a budget of its own, so that none crowds out another: first refusals of an
-//! episode, later refusals, changes of breakers, shedding, the store. A summary of the previous
-//! minute counts as a line of the minute in which it is written.
+//! There are separate budgets for the first refusals of episodes, later refusals, changes of
+//! breakers, shedding and the store. So no kind of line crowds out another kind. A summary of the
+//! previous minute counts as a line of the minute in which it is written.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,6 +31,7 @@ const MOST_NAMES: usize = 10;
 /// The number of lines of each kind in this minute, and what was left out in it.
 #[derive(Debug, Default)]
 pub(super) struct LineBudget {
+    /// When the present minute began; `None` before the first poll.
     minute: Option<Tick>,
     began: u32,
     later: u32,
@@ -48,7 +49,8 @@ pub(super) struct LineBudget {
 }
 
 impl LineBudget {
-    /// Begins a look of the journal. If the minute is over, writes what was left out in it.
+    /// Begins a poll. If the minute is over, adds the summaries of the lines that were left out in
+    /// it.
     pub(super) fn begin(&mut self, now: Tick, episodes: &mut Episodes, lines: &mut Vec<LogLine>) {
         if self.minute.is_some_and(|began| now - began < MINUTE) {
             return;
@@ -83,7 +85,7 @@ impl LineBudget {
     pub(super) fn refusals(&mut self, refusals: Refusals, lines: &mut Vec<LogLine>) {
         let (spent, most) = match refusals.stage {
             Stage::Began => (&mut self.began, MOST_BEGAN),
-            Stage::GoesOn | Stage::Ended => (&mut self.later, MOST_LATER),
+            Stage::Ongoing | Stage::Ended => (&mut self.later, MOST_LATER),
         };
         if takes(spent, most) {
             return lines.push(LogLine::Refusals(refusals));
@@ -98,7 +100,8 @@ impl LineBudget {
         *known = known.saturating_add(gone);
     }
 
-    /// Writes a line on a breaker that stands for this number of `changes`, if the budget allows.
+    /// Adds a line on a breaker, which stands for `changes` changes, if the budget allows.
+    /// Otherwise counts the changes for the summary.
     pub(super) fn breaker(&mut self, change: Changed, changes: u64, lines: &mut Vec<LogLine>) {
         if takes(&mut self.breakers, MOST_BREAKERS) {
             return lines.push(match changes {
@@ -133,7 +136,7 @@ impl LineBudget {
     }
 }
 
-/// Counts one more line if the budget has room for it. Returns whether it had.
+/// Returns whether the budget has room for one more line, and counts the line if it has.
 fn takes(spent: &mut u32, most: u32) -> bool {
     let has_room = *spent < most;
     *spent += u32::from(has_room);

@@ -1,4 +1,4 @@
-//! Compares the counters of an engine at two looks of the journal.
+//! Compares the counters of an engine at successive polls of the journal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const CALM: Duration = Duration::from_secs(600);
 pub(super) struct EpisodeKey(pub(super) Option<(Arc<str>, &'static str)>);
 
 impl EpisodeKey {
-    /// Returns the name in a summary.
+    /// Returns the name that summaries show.
     pub(super) fn name(&self) -> String {
         match &self.0 {
             Some((name, _)) => name.to_string(),
@@ -31,41 +31,44 @@ impl EpisodeKey {
     }
 }
 
-/// The refusals of a resource since the last look.
+/// The refusals of a resource since the last poll.
 #[derive(Debug)]
 pub(super) struct Growth {
     pub(super) who: EpisodeKey,
     pub(super) by_kind: ByKind,
-    /// The rule that refused most of them.
+    /// The rule whose refusals have grown most, among the rules that can have refused these calls.
     pub(super) rule: Option<String>,
 }
 
-/// The counters as they stood at the last look.
+/// The counters at the last poll.
 #[derive(Debug)]
 pub(super) struct Counts {
     /// The refusals of the resources that are logged by name, by the ids of the resources.
     listed: HashMap<u64, ByKind>,
     /// The highest id of a resource so far: a resource with a higher id is new.
     newest: Option<u64>,
-    /// The refusals of all resources, also of those that are gone.
+    /// The refusals of all resources, including evicted ones.
     total: ByKind,
     by_rule: HashMap<Arc<str>, u64>,
     /// The rules in force, with their version.
     rules: (u64, Rules),
+    /// Calls that were judged on a shared quota of keys.
     overflows: Rise,
+    /// Calls without a key.
     missing: Rise,
+    /// Calls that found no place for a name.
     names: Rise,
     hook_panics: u64,
 }
 
-/// A counter, and when it rose last.
+/// A counter, and the time of its last rise.
 #[derive(Debug, Default)]
 struct Rise {
     count: u64,
     last: Option<Tick>,
 }
 
-/// A watched source of rules, and whether it could be read at the last look.
+/// A watched source of rules, and whether it could be read at the last poll.
 #[derive(Debug)]
 pub(super) struct Watched {
     name: String,
@@ -73,7 +76,7 @@ pub(super) struct Watched {
     was_up: bool,
 }
 
-/// The counters as one look finds them.
+/// The counters that one poll reads.
 #[derive(Debug, Default)]
 struct SeenCounts {
     listed: Vec<(u64, EpisodeKey, ByKind)>,
@@ -117,7 +120,7 @@ impl SeenCounts {
 }
 
 impl Counts {
-    /// Reads the present counts. Earlier events are not logged.
+    /// Reads the counts with which the first poll compares. So earlier events are not logged.
     pub(super) fn of(sentinel: &Sentinel) -> Self {
         let seen = SeenCounts::of(sentinel);
         let rules = sentinel.registry().rules();
@@ -136,8 +139,8 @@ impl Counts {
         }
     }
 
-    /// Returns the refusals since the last look, and lines about everything else.
-    pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick) -> (Vec<Growth>, Vec<LogLine>) {
+    /// Returns the refusals since the last poll, and lines about everything else.
+    pub(super) fn poll(&mut self, sentinel: &Sentinel, now: Tick) -> (Vec<Growth>, Vec<LogLine>) {
         let seen = SeenCounts::of(sentinel);
         let rules = sentinel.registry().rules();
         let by_rule = refused_by(&rules);
@@ -156,7 +159,8 @@ impl Counts {
             let before = match self.listed.get(&id) {
                 Some(before) => *before,
                 None if is_new => ByKind::default(),
-                // It was not listed at the last look: its refusals so far count as `others`.
+                // The resource was not listed at the last poll, so its refusals until now count as
+                // `others`.
                 None => by_kind,
             };
             listed.insert(id, by_kind);
@@ -202,7 +206,7 @@ impl Counts {
             ),
         ] {
             lines.extend(
-                rise.look(count, now)
+                rise.poll(count, now)
                     .map(|more| LogLine::SilentProblem(problem, more)),
             );
         }
@@ -256,7 +260,7 @@ pub(super) fn most_of(by_kind: &ByKind) -> BlockKind {
 
 impl Rise {
     /// Returns by how much the counter has risen, if it had not risen for [`CALM`] before.
-    fn look(&mut self, count: u64, now: Tick) -> Option<u64> {
+    fn poll(&mut self, count: u64, now: Tick) -> Option<u64> {
         let more = count.saturating_sub(self.count);
         self.count = count;
         if more == 0 {
@@ -277,7 +281,7 @@ impl Watched {
         }
     }
 
-    pub(super) fn look(&mut self) -> Option<LogLine> {
+    pub(super) fn poll(&mut self) -> Option<LogLine> {
         let error = self.status.last_error();
         let is_up = error.is_none();
         if is_up == self.was_up {

@@ -26,7 +26,7 @@ struct Episode {
     last: Tick,
     /// When a line was last due.
     logged: Tick,
-    /// Refusals that are in no summary yet.
+    /// The refusals of the episode that no summary has counted.
     by_kind: ByKind,
 }
 
@@ -44,13 +44,13 @@ pub(super) struct Refusals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Began,
-    GoesOn,
+    Ongoing,
     Ended,
 }
 
 impl Episodes {
-    /// Returns the lines that are due at `now`, given the refusals since the last look.
-    pub(super) fn look(&mut self, now: Tick, growth: Vec<Growth>) -> Vec<Refusals> {
+    /// Returns the lines that are due at `now`, given the refusals since the last poll.
+    pub(super) fn poll(&mut self, now: Tick, growth: Vec<Growth>) -> Vec<Refusals> {
         let mut due = Vec::new();
         for Growth { who, by_kind, rule } in growth {
             match self.0.get_mut(&who) {
@@ -79,7 +79,7 @@ impl Episodes {
             }
             if now - episode.logged >= REPEATED_AFTER {
                 episode.logged = now;
-                due.push(episode.line(who, Stage::GoesOn, None));
+                due.push(episode.line(who, Stage::Ongoing, None));
             }
             true
         });

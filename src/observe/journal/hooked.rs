@@ -5,7 +5,7 @@ use crate::base::sync::Lock;
 use crate::breaker::BreakerState;
 use crate::hook::{BreakerEvent, Hook, Interest};
 
-/// The changes of breakers since the last look, in their order.
+/// The changes of breakers since the last poll, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Changes(pub(super) Lock<ChangeQueue>);
 
@@ -16,7 +16,7 @@ pub(super) struct ChangeQueue {
     pub(super) more: u64,
 }
 
-/// A change of a breaker's state, or several of the same breaker.
+/// One or more changes of the state of one breaker.
 #[derive(Clone, Debug)]
 pub(super) struct Changed {
     pub(super) resource: String,

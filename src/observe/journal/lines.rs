@@ -21,7 +21,7 @@ pub(super) const TARGET: &str = "tower_sentinel";
 #[derive(Debug)]
 pub(super) enum LogLine {
     Refusals(Refusals),
-    /// The refusals of the episodes that had no line.
+    /// The refusals of the episodes that got no line.
     MoreRefusals {
         resources: u64,
         refused: u64,
@@ -34,7 +34,7 @@ pub(super) enum LogLine {
         changes: u64,
         names: String,
     },
-    /// The number of changes of the store that had no line.
+    /// The number of changes of the store that got no line.
     MoreStore(u64),
     RulesInForce {
         rules: usize,
@@ -44,8 +44,10 @@ pub(super) enum LogLine {
     },
     /// The name of a source of rules, and its error unless it has recovered.
     Source(String, Option<String>),
+    /// A problem, and the number of calls with it.
     SilentProblem(SilentProblem, u64),
     Shedding(SheddingLine),
+    /// The number of panics in hooks.
     HookPanicked(u64),
     /// The kind of the error for which the store is down.
     StoreDown(&'static str),
@@ -58,8 +60,11 @@ pub(super) enum LogLine {
 /// A problem that no refusal and no error shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SilentProblem {
+    /// Keys without a separate quota share one.
     KeysShare,
+    /// Calls reach a keyed rule without a key.
     NoKey,
+    /// Tables have no place for a resource, an origin or a context.
     NoPlace,
 }
 
@@ -207,7 +212,7 @@ fn write_refusals(refusals: &Refusals) {
             },
             "refusals began"
         ),
-        Stage::GoesOn => info!(
+        Stage::Ongoing => info!(
             target: TARGET,
             {
                 sentinel.resource = %resource,

@@ -65,7 +65,7 @@ use hooked::{Changed, Changes};
 
 /// The hook's name.
 const NAME: &str = "journal";
-/// The maximum number of changes of breakers between two looks that are kept one by one.
+/// The maximum number of changes of breakers between two polls that are queued separately.
 const MOST_CHANGES: usize = 256;
 
 /// Logs what happens in an engine, by [`tracing`]; see the [module](self).
@@ -94,11 +94,11 @@ const MOST_CHANGES: usize = 256;
 pub struct Journal {
     sentinel: Sentinel,
     changes: Arc<Changes>,
-    state: Lock<LastLook>,
+    state: Lock<JournalState>,
 }
 
-/// What a look remembers for the next one.
-struct LastLook {
+/// The state that a poll keeps for the next poll.
+struct JournalState {
     counts: Counts,
     episodes: Episodes,
     breakers: BreakerEpisodes,

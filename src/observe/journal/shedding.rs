@@ -10,10 +10,10 @@ use crate::clock::Tick;
 use crate::read::{Shedding, read_resources};
 use crate::sentinel::Sentinel;
 
-/// If a resource's shedding begins again within this time after a line, it is not logged again.
+/// The minimum time between two lines that say that the shedding of a resource has begun.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// The resources of which a class is shut, or was recently.
+/// The resources of which a class is shut, or was shut recently.
 #[derive(Debug, Default)]
 pub(super) struct SheddingEpisodes(BTreeMap<EpisodeKey, ShutEpisode>);
 
@@ -22,7 +22,7 @@ struct ShutEpisode {
     /// When a class was first shut, and the refusals of each class until then. `None` while all
     /// classes are open.
     shut: Option<(Tick, [u64; 4])>,
-    /// When its beginning was last logged.
+    /// When a beginning of shedding was last logged.
     logged: Tick,
     /// Whether the beginning of the present shedding was logged.
     is_logged: bool,
@@ -49,8 +49,8 @@ pub(super) enum SheddingStage {
 }
 
 impl SheddingEpisodes {
-    /// Returns lines about what has changed since the last look.
-    pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick) -> Vec<LogLine> {
+    /// Returns lines about what has changed since the last poll.
+    pub(super) fn poll(&mut self, sentinel: &Sentinel, now: Tick) -> Vec<LogLine> {
         let mut lines = Vec::new();
         let mut seen = BTreeMap::new();
         read_resources(sentinel.registry(), &mut |reading| {
@@ -61,7 +61,7 @@ impl SheddingEpisodes {
         });
         for (who, shedding) in &seen {
             if !shedding.shut().is_empty() || self.0.contains_key(who) {
-                self.look_at(who, shedding, now, &mut lines);
+                self.poll_resource(who, shedding, now, &mut lines);
             }
         }
         self.0.retain(|who, episode| {
@@ -71,7 +71,7 @@ impl SheddingEpisodes {
         lines
     }
 
-    fn look_at(
+    fn poll_resource(
         &mut self,
         who: &EpisodeKey,
         shedding: &Shedding,
@@ -118,7 +118,8 @@ impl SheddingEpisodes {
                 }
             }
             (Some(_), true) if !episode.is_logged && now - episode.logged >= AGAIN => {
-                // It began too soon after the last line to be logged then, and still lasts.
+                // The shedding began too soon after the last line to be logged at once, and it
+                // still lasts.
                 (episode.is_logged, episode.logged) = (true, now);
                 log(began());
             }

@@ -7,21 +7,22 @@ use crate::clock::Tick;
 use crate::sentinel::Sentinel;
 use crate::store::{StoreErrorKind, StoreState, StoreStatus};
 
-/// A store that still refuses is logged again after this long.
+/// The minimum time between two lines that say that the store refuses requests.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct StoreWatch {
-    /// When the store was first found down, if it was down at the last look.
+    /// When a poll first found the store down; `None` if it was not down at the last poll.
     down_since: Option<Tick>,
+    /// The number of refused requests when refusals were last logged.
     refused: u64,
     logged_at: Option<Tick>,
 }
 
 impl StoreWatch {
     /// Begins to watch the store of `sentinel`. Earlier refusals are not logged. If the store is
-    /// down already, the first look logs that.
+    /// down already, the first poll logs that.
     pub(super) fn of(sentinel: &Sentinel) -> Self {
         let refused = sentinel.store().map_or(0, |store| refused(&store));
         Self {
@@ -30,8 +31,8 @@ impl StoreWatch {
         }
     }
 
-    /// Adds lines about what has happened to the store since the last look.
-    pub(super) fn look(&mut self, sentinel: &Sentinel, now: Tick, lines: &mut Vec<LogLine>) {
+    /// Adds lines about what has happened to the store since the last poll.
+    pub(super) fn poll(&mut self, sentinel: &Sentinel, now: Tick, lines: &mut Vec<LogLine>) {
         let Some(store) = sentinel.store() else {
             return;
         };

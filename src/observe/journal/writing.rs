@@ -12,7 +12,7 @@ use super::hooked::Changes;
 use super::lines::LogLine;
 use super::shedding::SheddingEpisodes;
 use super::stores::StoreWatch;
-use super::{Journal, LastLook, NAME};
+use super::{Journal, JournalState, NAME};
 use crate::base::sync::Lock;
 use crate::base::thread::{PeriodicThread, ThreadHandle};
 use crate::sentinel::Sentinel;
@@ -23,7 +23,7 @@ impl Journal {
     pub fn new(sentinel: &Sentinel) -> Self {
         let changes = Arc::new(Changes::default());
         sentinel.hooks().register(NAME, changes.clone());
-        let state = LastLook {
+        let state = JournalState {
             counts: Counts::of(sentinel),
             episodes: Episodes::default(),
             breakers: BreakerEpisodes::default(),
@@ -62,25 +62,25 @@ impl Journal {
                 let budget = &mut state.budget;
                 state.breakers.changed(change, now, budget, &mut lines);
             }
-            state.breakers.look(now, &mut state.budget, &mut lines);
+            state.breakers.poll(now, &mut state.budget, &mut lines);
             state.budget.unknown_breakers(queue.more);
-            let (growth, mut others) = state.counts.look(&self.sentinel, now);
-            for line in state.episodes.look(now, growth) {
+            let (growth, mut others) = state.counts.poll(&self.sentinel, now);
+            for line in state.episodes.poll(now, growth) {
                 state.budget.refusals(line, &mut lines);
             }
             lines.append(&mut others);
-            let due = state.shedding.look(&self.sentinel, now);
+            let due = state.shedding.poll(&self.sentinel, now);
             state.budget.shedding(due, &mut lines);
             let mut due = Vec::new();
-            state.store.look(&self.sentinel, now, &mut due);
+            state.store.poll(&self.sentinel, now, &mut due);
             state.budget.store(due, &mut lines);
-            lines.extend(state.watched.iter_mut().filter_map(Watched::look));
+            lines.extend(state.watched.iter_mut().filter_map(Watched::poll));
         }
         // Without the lock: a subscriber can run any code, and even use this journal.
         lines.iter().for_each(LogLine::write);
     }
 
-    /// Polls the journal on a thread of its own, at once and then at intervals of `every` (at least
+    /// Polls the journal on a dedicated thread, at once and then at intervals of `every` (at least
     /// 10 ms), until the handle is dropped. A forked process does not have the thread.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Journal {
     /// If the operating system cannot create the thread.
     pub fn spawn(self, every: Duration) -> io::Result<ThreadHandle> {
         let thread = PeriodicThread::spawn("sentinel-journal", every, move || {
-            // A subscriber that panics loses its line, and nothing else.
+            // If the subscriber panics, this line and the remaining lines of this poll are lost.
             let _ = crate::base::panics::catch_panic(|| self.poll_once());
         })?;
         Ok(ThreadHandle::new(thread))

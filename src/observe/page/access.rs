@@ -2,7 +2,7 @@
 //!
 //! Three checks are made, in this order: the host name in the request, the peer's address, and the
 //! token. The first check keeps out a web site whose name resolves to this server's address: its
-//! scripts run in the browser of a permitted caller, so the second check would take them for local.
+//! scripts run in the browser of a permitted caller, so their requests would pass the second check.
 
 use std::fmt;
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use crate::base::invalid::InvalidSetting;
 use crate::key::{ClientIp, Head, Nets, PeerIp};
 use crate::observe::host::{Hosts, is_loopback, names};
 
-/// The minimum length of a token: one of random characters cannot be guessed.
+/// The minimum length of a token. A token of 16 random characters cannot be guessed.
 const LEAST_TOKEN: usize = 16;
 /// The maximum length of a token.
 const MOST_TOKEN: usize = 1_024;
@@ -43,7 +43,7 @@ const FROM_PROXIES: [&str; 18] = [
     "x-original-",
     "x-real-",
 ];
-/// The suffixes of such header fields.
+/// The suffixes of header fields in which proxies describe a client.
 const OF_CLIENTS: [&str; 9] = [
     "-for",
     "-proto",
@@ -86,6 +86,7 @@ enum Peers {
     Default,
     /// This machine and these networks.
     Networks(Nets),
+    /// Any peer.
     Anywhere,
 }
 
@@ -137,7 +138,7 @@ impl Access {
         self.token.is_some()
     }
 
-    /// Checks that `request` can have the page, which contains nothing of the engine.
+    /// Checks that `request` is permitted to get the page, which contains nothing of the engine.
     pub(super) fn check_page<B>(&self, request: &Request<B>) -> Result<(), AccessDenied> {
         if !self.hosts.has_names_of(request) {
             return Err(AccessDenied::Host);
@@ -169,7 +170,8 @@ impl Access {
         }
     }
 
-    /// Checks that `request`, which can have the page, can have the state as well.
+    /// Checks that `request`, which is permitted to get the page, is also permitted to read the
+    /// state.
     pub(super) fn check_state<B>(&self, request: &Request<B>) -> Result<(), AccessDenied> {
         let Some(AccessToken(token)) = &self.token else {
             return Ok(());

@@ -13,6 +13,7 @@ pub(super) struct PageBudgets(HashMap<String, BudgetSum>);
 /// The sum of the budgets of one rule, in its unit.
 #[derive(Clone, Copy, Debug, Default)]
 struct BudgetSum {
+    /// Whether the rule counts each key separately.
     is_by_key: bool,
     /// Used in the present window, if the rule counts all callers together.
     used: u64,
@@ -39,13 +40,13 @@ impl PageBudgets {
         }
     }
 
-    /// Returns `words`, which say what the rule `id` allows, with what was used of its budget.
+    /// Returns `words`, the description of the rule `id`, and appends what was used of its budget.
     pub(super) fn words<'a>(&self, id: &str, words: &'a str) -> Cow<'a, str> {
         let Some(budget) = self.0.get(id) else {
             return words.into();
         };
         let (spent, what) = match budget.is_by_key {
-            // Each key has a window of its own, so there is no common amount in use.
+            // Each key has a separate window, so there is no common amount in use.
             true => (budget.charged, "charged so far"),
             false => (budget.used, "used"),
         };

@@ -29,8 +29,8 @@ use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 /// The maximum length of a request's body, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// A [`Page`] on which rules can be changed and breakers operated; made by [`Page::edits`]. Besides
-/// the requests of the page it answers these requests, all of which need the token:
+/// A [`Page`] on which rules can be changed and breakers operated; created by [`Page::edits`].
+/// Besides the requests of the page it answers these requests, all of which need the token:
 ///
 /// | request | body | answer |
 /// |---|---|---|
@@ -44,10 +44,10 @@ const MOST_BYTES: usize = 1 << 20;
 /// Bodies are JSON, with that content type, of at most 1 MiB. `direction` is `inbound` if it is
 /// left out. `POST ?rules` replaces all rules: those that are not in the document are removed. If
 /// anything is wrong, the old rules stay, and the answer has the reason: 400 with all `problems`,
-/// 409 if the sink has other rules than those in force, 412 if the version is not that in force,
-/// 428 without a version, 500 if the sink fails. 503 means that the store of a shared rule has not
-/// answered, so the value is either reset or not. Only `GET ?rules` shows the names of origins and
-/// the values that rules contain.
+/// 409 if the sink has other rules than those in force, 412 if the version is not that of the rules
+/// in force, 428 without a version, 500 if the sink fails. 503 means that the store of a shared
+/// rule has not answered, so the value is either reset or not. Only `GET ?rules` shows the names of
+/// origins and the values that rules contain.
 ///
 /// A request that a browser sends for another site is refused, by its `Origin` and
 /// `Sec-Fetch-Site`. `GET` changes nothing.
@@ -94,12 +94,12 @@ enum Action {
     Replace,
     Check,
     Breaker,
-    Value(OfValue),
+    Value(ValueAction),
 }
 
 /// The action that a request asks for on one value of a keyed rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OfValue {
+enum ValueAction {
     Left,
     Reset,
 }
@@ -114,7 +114,8 @@ impl EditablePage {
         }
     }
 
-    /// Checks that the sender of `head` can change something, and returns what it asks for.
+    /// Checks that the request `head` is permitted to change something, and returns the requested
+    /// action.
     fn action(&self, head: &Request<()>) -> Result<Action, Box<Response<Bytes>>> {
         let access = &self.page.settings.access;
         let refused = |denied| Box::new(refusal(denied));
@@ -123,8 +124,8 @@ impl EditablePage {
             "rules" => Action::Replace,
             "rules&check" => Action::Check,
             "breaker" => Action::Breaker,
-            "left" => Action::Value(OfValue::Left),
-            "reset" => Action::Value(OfValue::Reset),
+            "left" => Action::Value(ValueAction::Left),
+            "reset" => Action::Value(ValueAction::Reset),
             _ => return Err(Box::new(method_refusal("GET, HEAD"))),
         };
         if !is_same_origin(head) {
@@ -177,7 +178,7 @@ impl EditablePage {
             Action::Replace => run_blocking(move || this.replace(&head, &body)).await,
             Action::Check => run_blocking(move || this.check(&body)).await,
             Action::Breaker => self.breaker(&body),
-            Action::Value(action) => self.of_value(action, &body).await,
+            Action::Value(action) => self.value_action(action, &body).await,
         };
         // So that the next state shows the change.
         self.page.rounds.forget();
@@ -185,10 +186,10 @@ impl EditablePage {
     }
 
     /// Reads what is left of the value that `body` names, or resets the value.
-    async fn of_value(&self, action: OfValue, body: &[u8]) -> Response<Bytes> {
+    async fn value_action(&self, action: ValueAction, body: &[u8]) -> Response<Bytes> {
         match (NamedValue::read(&self.page.sentinel, body), action) {
-            (Ok(value), OfValue::Left) => value.left(),
-            (Ok(value), OfValue::Reset) => value.reset().await,
+            (Ok(value), ValueAction::Left) => value.left(),
+            (Ok(value), ValueAction::Reset) => value.reset().await,
             (Err(wrong), _) => *wrong,
         }
     }
@@ -308,7 +309,7 @@ where
             let method = head.method().clone();
             let answer = if method == Method::POST {
                 match this.action(&head) {
-                    Ok(action) => match whole(body).await {
+                    Ok(action) => match receive_body(body).await {
                         Ok(body) => this.act(action, head.headers(), body).await,
                         Err(refused) => refused,
                     },
@@ -330,8 +331,8 @@ impl fmt::Debug for EditablePage {
     }
 }
 
-/// Returns the answer of `act`, which can block: if there is a tokio runtime, it runs on one of its
-/// threads for blocking work.
+/// Returns the answer of `act`, which can block. If there is a tokio runtime, `act` runs on a
+/// thread for blocking work.
 async fn run_blocking(act: impl FnOnce() -> Response<Bytes> + Send + 'static) -> Response<Bytes> {
     if cfg!(target_family = "wasm") {
         return act();
@@ -343,8 +344,8 @@ async fn run_blocking(act: impl FnOnce() -> Response<Bytes> + Send + 'static) ->
     acted.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it panicked"))
 }
 
-/// Receives the whole `body`, or returns the answer to one that is too large or incomplete.
-async fn whole<B: HttpBody>(body: B) -> Result<Vec<u8>, Response<Bytes>> {
+/// Receives the whole `body`, or returns the answer to a body that is too large or incomplete.
+async fn receive_body<B: HttpBody>(body: B) -> Result<Vec<u8>, Response<Bytes>> {
     let too_large = || text(StatusCode::PAYLOAD_TOO_LARGE, "At most 1 MiB.\n");
     if body.size_hint().lower() > MOST_BYTES as u64 {
         return Err(too_large());
@@ -370,8 +371,8 @@ async fn whole<B: HttpBody>(body: B) -> Result<Vec<u8>, Response<Bytes>> {
     Ok(bytes)
 }
 
-/// Returns whether the request can come from the page itself, or not from a browser: no header
-/// field names another site.
+/// Returns whether no header field names another site. This holds for requests of the page itself,
+/// and of clients that are no browsers.
 fn is_same_origin(head: &Request<()>) -> bool {
     let headers = head.headers();
     let mut sites = headers.get_all("sec-fetch-site").iter();

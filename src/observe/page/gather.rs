@@ -1,7 +1,8 @@
-//! Gathers the figures of an engine that states are written from: one reading, in small steps,
-//! serves all requests until the next one.
+//! Gathers the figures of an engine from which states are written. One reading, in small steps,
+//! serves all requests until the next reading.
 //!
-//! It contains no origin, context, parameter or key, because it reads only the nodes of resources.
+//! A reading contains no origin, context, parameter or key, because it reads only the nodes of
+//! resources.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,7 +21,7 @@ use crate::breaker::BreakerState;
 use crate::call::Direction;
 use crate::clock::Tick;
 use crate::hook::Finding;
-use crate::observe::rounds::{Making, SteppedWork};
+use crate::observe::rounds::{SharedRun, SteppedWork};
 use crate::read::{BreakerView, ResourceReading, Shedding, read_resources_paced};
 use crate::sentinel::Sentinel;
 use crate::stat::{Event, Node, NodeBucket, Totals};
@@ -33,7 +34,7 @@ const MOST_BREAKERS: usize = 200;
 /// The maximum number of texts, of different queries, that requests share.
 const MOST_TEXTS: usize = 16;
 
-/// The parts of a reading that the next one uses again.
+/// The parts of a reading that the next reading uses again.
 #[derive(Debug)]
 pub(super) struct KeptParts(Lock<Parts>);
 
@@ -54,7 +55,7 @@ pub(super) struct Gathered {
     pub(super) breaker_count: usize,
     /// The number of open and half-open breakers of resources that are not shown.
     pub(super) unlisted_open: usize,
-    pub(super) keys: HashMap<String, Keys>,
+    pub(super) keys: HashMap<String, KeyCounts>,
     /// The number of keys that were reset, for each shared rule that counts each key separately.
     pub(super) shared_resets: HashMap<Arc<str>, u64>,
     pub(super) budgets: PageBudgets,
@@ -68,7 +69,8 @@ pub(super) struct Gathered {
     pub(super) origins: usize,
     pub(super) evicted: u64,
     pub(super) overflowed: u64,
-    texts: Lock<Vec<(StateQuery, Arc<Making<Bytes>>)>>,
+    /// The texts that were written from this reading, by query.
+    texts: Lock<Vec<(StateQuery, Arc<SharedRun<Bytes>>)>>,
 }
 
 /// The figures of a resource. A row owns no memory, so that dropping many rows takes no time.
@@ -92,7 +94,7 @@ pub(super) struct PageRow {
 
 /// The counts of a keyed rule over all known resources.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Keys {
+pub(super) struct KeyCounts {
     pub(super) overflows: u64,
     pub(super) resets: u64,
     pub(super) missing: u64,
@@ -213,19 +215,20 @@ impl Gathered {
         &self.names[row.name.clone()]
     }
 
-    /// Returns the text for `query`. `write` begins to write it, unless another request has begun.
+    /// Returns the text for `query`. `write` begins the text, unless another request with the same
+    /// query has begun it.
     pub(super) fn text(
         &self,
         query: &StateQuery,
         write: impl FnOnce() -> SteppedWork<Bytes>,
-    ) -> Arc<Making<Bytes>> {
+    ) -> Arc<SharedRun<Bytes>> {
         let mut texts = self.texts.lock();
         texts.retain(|(_, text)| !text.is_abandoned());
         let known = texts.iter().find(|(known, _)| known == query);
         if let Some((_, text)) = known {
             return text.clone();
         }
-        let text = Making::new(write());
+        let text = SharedRun::new(write());
         if texts.len() < MOST_TEXTS {
             texts.push((query.clone(), text.clone()));
         }
@@ -246,7 +249,7 @@ struct PageReader {
     breakers: [Vec<(String, Direction, BreakerView)>; 3],
     breaker_count: usize,
     unlisted_open: usize,
-    keys: HashMap<String, Keys>,
+    keys: HashMap<String, KeyCounts>,
     shared_resets: HashMap<Arc<str>, u64>,
     budgets: PageBudgets,
 }
@@ -314,8 +317,8 @@ impl PageReader {
     }
 }
 
-/// Returns the number of events in the last whole second, as in the plots. For a node without
-/// seconds it is the rate in the window, which includes the bucket in progress.
+/// Returns the number of events in the last whole second, as in the plots. For a node that keeps no
+/// seconds, returns the rate in the window, which includes the bucket in progress.
 fn rate(node: &Node, present: Tick, second: Option<&NodeBucket>, event: Event) -> f64 {
     let count = second.and_then(|second| match event {
         Event::Pass => Some(second.pass()),
@@ -327,7 +330,8 @@ fn rate(node: &Node, present: Tick, second: Option<&NodeBucket>, event: Event) -
     count.map_or_else(|| node.qps(present, event), |count| count as f64)
 }
 
-/// Returns the rank of a breaker's state: the more calls it refuses, the higher.
+/// Returns the rank of a breaker's state: the more calls a breaker in this state refuses, the
+/// higher.
 const fn rank(state: BreakerState) -> usize {
     match state {
         BreakerState::Closed => 0,

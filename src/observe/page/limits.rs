@@ -1,6 +1,6 @@
-//! The limits of a rule as figures, for plots and cells.
+//! The limits of a rule as figures, for plots and the cells of tables.
 
-use super::words::Known;
+use super::words::RuleSettings;
 use crate::rule::Rule;
 
 /// The limits of a rule or a resource, in figures; `None` without a limit of that kind.
@@ -15,8 +15,8 @@ pub(super) struct LimitFigures {
 /// Returns the limits of `rule` that a plot or a cell can show: none if the rule counts only some
 /// calls, or the costs of calls.
 pub(super) fn limits(rule: &Rule) -> LimitFigures {
-    let known = Known::of(rule);
-    let is_partial = [
+    let settings = RuleSettings::of(rule);
+    let partial = [
         "by_origin",
         "for_origin",
         "when",
@@ -24,15 +24,15 @@ pub(super) fn limits(rule: &Rule) -> LimitFigures {
         "memory",
         "cost",
     ];
-    let is_whole = is_partial.iter().all(|name| known.find(name).is_none());
+    let is_whole = partial.iter().all(|name| settings.find(name).is_none());
     let mut limits = LimitFigures::default();
     match rule {
         Rule::Flow(_) if is_whole => {
-            let interval = known.time("interval").map(|time| time.as_secs_f64());
-            let rate = known.number("threshold").zip(interval);
+            let interval = settings.time("interval").map(|time| time.as_secs_f64());
+            let rate = settings.number("threshold").zip(interval);
             limits.per_second = rate.map(|(threshold, interval)| threshold / interval);
         }
-        Rule::Isolation(_) if is_whole => limits.at_once = known.number("max"),
+        Rule::Isolation(_) if is_whole => limits.at_once = settings.number("max"),
         _ => {}
     }
     limits
@@ -41,7 +41,7 @@ pub(super) fn limits(rule: &Rule) -> LimitFigures {
 // === impl LimitFigures ===
 
 impl LimitFigures {
-    /// Returns the tighter of both limits, for each figure.
+    /// Returns, for each figure, the tighter limit of `self` and `other`.
     pub(super) fn and(self, other: Self) -> Self {
         let tighter = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.min(b)),

@@ -11,7 +11,7 @@ use crate::rule::{Rule, RuleSet};
 /// The maximum number of rules that are shown.
 pub(super) const MOST_RULES: usize = 500;
 
-/// The rules of one set.
+/// The rules of a rule set as lines, and their limits by resource.
 #[derive(Debug)]
 pub(super) struct RuleLines {
     pub(super) version: u64,
@@ -80,7 +80,9 @@ impl RuleLines {
         }
     }
 
-    /// Returns the limits of a resource: of its own rules, or else of those for all resources.
+    /// Returns the limits of a resource. Each figure comes from the rules that name the resource
+    /// or, if no such rule is of the kind, from the rules for all resources. An `adaptive_limit`
+    /// replaces the limit on concurrent calls.
     pub(super) fn limits_of(&self, resource: &str, adaptive_limit: Option<u32>) -> LimitFigures {
         let of = |name: &str| self.by_name.get(name).copied().unwrap_or_default();
         let (own, default) = (of(resource), of("*"));

@@ -18,6 +18,7 @@ pub(super) struct Second {
     pub(super) pass: u64,
     pub(super) block: u64,
     pub(super) error: u64,
+    /// The calls that ended, and the sum of their response times.
     pub(super) calls: u64,
     pub(super) rt: Duration,
 }
@@ -42,7 +43,7 @@ pub(super) fn minute_of(
 }
 
 /// The last minute of all resources together. Each reading adds the seconds that have ended since
-/// the last one.
+/// the last reading.
 #[derive(Clone, Debug)]
 pub(super) struct CommonMinute {
     seconds: LastMinute,

@@ -29,7 +29,7 @@
 //! | a container, whose host connects over a bridge | [`allow`](Page::allow) with the bridge's network |
 //! | a team | [`token`](Page::token), which the page asks for |
 //! | a proxy that checks its callers | [`allow`](Page::allow) with the proxy's address, or [`open`](Page::open) |
-//! | a name of its own | [`host`](Page::host), with or without the lines above |
+//! | a page under a host name | [`host`](Page::host), with or without the lines above |
 //!
 //! In any case, also with [`open`](Page::open), the host in the request must be an address,
 //! `localhost`, a name below `.localhost`, or a name that was [given](Page::host). A web site could
@@ -42,7 +42,7 @@
 //! a rule names or a router has matched: callers can make up other names, and these can contain
 //! secrets. No answer contains an origin, a context, a key or a parameter, even if a rule names
 //! one. Only a [finding](crate::Sentinel::findings) can show a name that was called in place of the
-//! one in a rule.
+//! name in a rule.
 //!
 //! # The data, for scripts
 //!
@@ -51,11 +51,11 @@
 //! names must contain. `focus`, with `direction` (`inbound` or `outbound`), is the resource whose
 //! last minute is shown. A value that cannot be read is answered with 400 and a line that names it.
 //!
-//! Figures have the names of [`Snapshot::to_json`](crate::read::Snapshot::to_json), but if a
-//! resource keeps seconds, rates and response times are those of the last whole second. Times are
-//! in milliseconds. Lists of seconds have 60 entries. The last entry is the last whole second,
-//! which ended `second_age` milliseconds ago. Members can be added at any time; `schema` changes if
-//! one is removed.
+//! Figures have the names of [`Snapshot::to_json`](crate::read::Snapshot::to_json). If a resource
+//! keeps seconds, its rates and response times are those of the last whole second. Times are in
+//! milliseconds. Lists of seconds have 60 entries. The last entry is the last whole second, which
+//! ended `second_age` milliseconds ago. Members can be added at any time; `schema` changes if one
+//! is removed.
 //!
 //! # Cost
 //!
@@ -114,8 +114,8 @@ pub use edits::EditablePage;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The page as a service. It accepts requests with any body, and does not read the body. A clone is
-/// a handle of the same page. See the [module](self).
+/// The page as a service. It accepts requests with any body, and does not read the body. Clones are
+/// handles of the same page. See the [module](self).
 ///
 /// # Examples
 ///

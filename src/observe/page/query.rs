@@ -88,7 +88,7 @@ impl StateQuery {
     }
 }
 
-/// Returns the value with the name `name`.
+/// Returns the value in `all` with the name `name`.
 fn one_of<T: Copy>(all: &[(&str, T)], name: &str) -> Option<T> {
     let found = all.iter().find(|(known, _)| *known == name);
     found.map(|(_, value)| *value)

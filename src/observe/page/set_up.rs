@@ -53,7 +53,8 @@ impl Page {
 
     /// Sets the networks whose callers can see the page, in addition to this machine. A network
     /// that contains the address of a proxy admits everybody whom the proxy admits: requests are
-    /// judged by the peer of the connection, and not by header fields. Replaces an earlier call.
+    /// judged by the peer of the connection, and not by header fields. Replaces the networks of an
+    /// earlier call.
     ///
     /// ```
     /// # use http::{Request, StatusCode};
@@ -80,8 +81,8 @@ impl Page {
         self
     }
 
-    /// Admits callers from anywhere. This is for a page behind an authentication of your own: a
-    /// layer, or a proxy that is the only way to this server.
+    /// Admits callers from anywhere. Use this for a page behind your own authentication: a layer,
+    /// or a proxy that is the only way to this server.
     #[must_use]
     pub fn open(mut self) -> Self {
         self.settings_mut().access.open();
@@ -91,7 +92,7 @@ impl Page {
     /// Requires a token for all data. The page itself, which contains nothing of the engine, is
     /// then served to everybody, unless [`allow`](Self::allow) was called. It asks for the token
     /// and keeps it while its tab is open. Scripts send it as `Authorization: Bearer`. There are no
-    /// cookies, so no other site can use it.
+    /// cookies, so another site cannot make a browser send the token.
     ///
     /// Wrong tokens get 401. There is no lock-out after wrong tokens, because 16 random characters
     /// cannot be guessed. The token is sent in plain text: use TLS on networks where others can
@@ -116,8 +117,8 @@ impl Page {
         Ok(self)
     }
 
-    /// Sets whether to show also resources whose names callers can make up. Such a name can be the
-    /// path of a request, with secrets in it. Default: no.
+    /// Sets whether resources whose names callers can make up are shown as well. Such a name can be
+    /// the path of a request, with secrets in it. Default: no.
     #[must_use]
     pub fn all_resources(mut self, all: bool) -> Self {
         self.settings_mut().about.all_resources = all;
@@ -153,12 +154,14 @@ impl Page {
     }
 
     fn settings_mut(&mut self) -> &mut PageSettings {
-        // Clones of this page continue to share states that were written with the old settings.
+        // New rounds, because clones of this page still share states that were written with the old
+        // settings.
         self.rounds = rounds(&self.sentinel, self.settings.about.all_resources);
         Arc::make_mut(&mut self.settings)
     }
 
-    /// Returns the query of a `request` for the state; the answer to any other one is the error.
+    /// Returns the query of a `request` for the state. The error is the answer to any other
+    /// request, or to a request that is refused.
     pub(super) fn answer<B>(
         &self,
         request: &Request<B>,

@@ -23,7 +23,7 @@ use crate::stat::Totals;
 
 /// The maximum number of findings that are shown.
 const MOST_FINDINGS: usize = 50;
-/// The number of rows that are compared between two pauses, to choose those that are shown.
+/// The number of rows that are compared between two pauses, to choose the rows to show.
 const LOOKED_AT: usize = 128;
 
 /// The parts of the state that do not come from the engine.
@@ -61,7 +61,7 @@ impl StateWriter {
         json.text("title", &about.title);
         let up = now.as_nanos().saturating_sub(about.since.as_nanos());
         json.plain("up", up / NANOS);
-        // How long ago the last second that is shown ended.
+        // The time since the end of the last second that is shown.
         let age = Duration::from_nanos(now.as_nanos() % NANOS);
         json.millis("second_age", Some(age));
         self.write_now(&mut json, pace).await;
@@ -103,7 +103,7 @@ impl StateWriter {
         });
     }
 
-    /// Writes the last minute of one resource, or of all.
+    /// Writes the last minute of one resource, or of all resources together.
     fn write_focus(&self, json: &mut Json, query: &StateQuery) {
         json.member("focus", |json| {
             let minute = match &query.focus {

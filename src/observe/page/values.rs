@@ -23,7 +23,7 @@ pub(super) struct NamedValue {
     value: String,
 }
 
-/// A rule that counts each value apart.
+/// A rule that counts each value separately.
 enum NamedRule {
     /// In this process.
     Here(KeyedView),
@@ -87,7 +87,7 @@ impl NamedRule {
     }
 }
 
-/// Finds the resource that `body` names. Returns it and the parsed `body`.
+/// Returns a view of the resource that `body` names, and the parsed `body`.
 fn node(sentinel: &Sentinel, body: &[u8]) -> Option<(NodeView, Value)> {
     let (direction, name, body) = target(body)?;
     let view = match direction {

@@ -10,11 +10,11 @@ use crate::observe::span::time;
 use crate::rule::{Rule, Setting};
 
 /// The settings of a rule, by name.
-pub(super) struct Known(Vec<(&'static str, Setting)>);
+pub(super) struct RuleSettings(Vec<(&'static str, Setting)>);
 
 /// Describes the limits of `rule`, such as `120/s for each origin, queue up to 500 ms`.
 pub(super) fn limit(rule: &Rule) -> String {
-    let known = Known::of(rule);
+    let known = RuleSettings::of(rule);
     let mut words = String::new();
     // Writing to a string cannot fail.
     let _ = match rule.itself() {
@@ -25,15 +25,15 @@ pub(super) fn limit(rule: &Rule) -> String {
         Rule::CircuitBreaker(_) => known.circuit_breaker(&mut words),
         Rule::Authority(_) => known.authority(&mut words),
         Rule::System(_) => known.system(&mut words),
-        // A kind without a description of its own.
+        // A kind without a special description.
         _ => known.figures(&mut words),
     };
     words
 }
 
-// === impl Known ===
+// === impl RuleSettings ===
 
-impl Known {
+impl RuleSettings {
     pub(super) fn of(rule: &Rule) -> Self {
         Self(rule.settings().0)
     }
@@ -278,7 +278,7 @@ mod tests {
         let queue = Duration::from_millis(1_500);
         let rule = Rule::from(IsolationRule::new("secret", 9).queue(queue).id("x"));
         let mut words = String::new();
-        Known(rule.settings().0).figures(&mut words).unwrap();
+        RuleSettings(rule.settings().0).figures(&mut words).unwrap();
         assert_eq!(words, "max 9, queue 1500 ms");
     }
 
