@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::sentinel::{
-    AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, is_millis, just_above, number_or_0,
-    resource, respelled_resource, whole_or_0, whole_part, whole_value,
+    AS_0, NEVER_SO_LONG, REFUSES_ALL, flag_value, is_millis, just_above, number_or_0, resource,
+    respelled_resource, whole_or_0, whole_part, whole_value,
 };
 use super::value::Datum;
 use crate::rule::{

@@ -15,8 +15,8 @@ use super::cluster;
 use super::fields::Fields;
 use super::own::with;
 use super::sentinel::{
-    AS_0, NEVER_SO_LONG, REFUSES_ALL, is_millis, just_above, number_or_0, resource, respelled_resource,
-    whole_or_0, whole_part,
+    AS_0, NEVER_SO_LONG, REFUSES_ALL, is_millis, just_above, number_or_0, resource,
+    respelled_resource, whole_or_0, whole_part,
 };
 use super::value::Datum;
 use crate::rule::{

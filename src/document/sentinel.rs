@@ -261,7 +261,11 @@ pub(super) fn resource(fields: &mut Fields<'_>) -> String {
 
 /// Translates the resource `name`, the value of `key`, to this crate's syntax of templates. The
 /// adapters of Sentinel for Go name resources by the routes of Gin and Echo.
-pub(super) fn respelled_resource(fields: &mut Fields<'_>, key: &'static str, name: String) -> String {
+pub(super) fn respelled_resource(
+    fields: &mut Fields<'_>,
+    key: &'static str,
+    name: String,
+) -> String {
     let Some(ours) = respelled_name(&name) else {
         return name;
     };

@@ -319,7 +319,10 @@ pub(super) fn split(text: &str) -> Vec<String> {
 }
 
 /// Returns whether there is at least one item, and `is_accepted` is true for all items.
-fn nonempty_and_all<T>(items: impl IntoIterator<Item = T>, is_accepted: impl Fn(&T) -> bool) -> bool {
+fn nonempty_and_all<T>(
+    items: impl IntoIterator<Item = T>,
+    is_accepted: impl Fn(&T) -> bool,
+) -> bool {
     let mut items = items.into_iter().peekable();
     items.peek().is_some() && items.all(|item| is_accepted(&item))
 }

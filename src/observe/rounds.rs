@@ -103,10 +103,7 @@ impl<T: Clone + Send + 'static> Rounds<T> {
         now: impl Fn() -> Tick + Send + Sync + 'static,
     ) -> Self {
         Self {
-            state: Lock::new(RoundState {
-                run: None,
-                left: 0,
-            }),
+            state: Lock::new(RoundState { run: None, left: 0 }),
             make: Box::new(make),
             now: Arc::new(now),
         }
@@ -164,9 +161,7 @@ impl<T: Clone + Send + 'static> Rounds<T> {
     fn after(&self, before: &Arc<SharedRun<RunOutput<T>>>) -> Arc<SharedRun<RunOutput<T>>> {
         let state = &mut *self.state.lock();
         match &state.run {
-            Some(run) if !Arc::ptr_eq(run, before) && !run.is_abandoned() => {
-                run.clone()
-            }
+            Some(run) if !Arc::ptr_eq(run, before) && !run.is_abandoned() => run.clone(),
             _ => self.begin(state),
         }
     }
