@@ -461,11 +461,11 @@ pub(super) fn refused(now: Tick, wait_ns: Option<u64>) -> Refusal {
 // === impl KeyLimit ===
 
 impl KeyLimit {
-    /// Returns this limit for calls that wait at most `most` in a queue. Other limits are
+    /// Returns this limit for calls that wait at most `max_wait` in a queue. Other limits are
     /// unchanged.
-    pub(crate) fn waiting(self, most: Duration) -> Self {
+    pub(crate) fn waiting(self, max_wait: Duration) -> Self {
         match self {
-            Self::Queue(pace, _) => Self::Queue(pace, most),
+            Self::Queue(pace, _) => Self::Queue(pace, max_wait),
             other => other,
         }
     }

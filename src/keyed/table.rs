@@ -222,7 +222,7 @@ impl KeyTable {
         change: impl Fn(u64) -> Option<u64>,
     ) -> Option<u64> {
         // Relaxed: the call has seen the tag of its key in this slot, and no thread has stored
-        // another since.
+        // another tag since.
         let tag = self.slot(place).tag.load(Ordering::Relaxed);
         let changed = self.update(place, tag, |word| change(word).ok_or(()))?;
         changed.ok().map(|change| change.after)
@@ -289,8 +289,8 @@ impl KeyTable {
         size_of::<Self>() + size_of_val(&*self.sets) + size_of_val(&*self.locks)
     }
 
-    /// Judges a call of a key that has a slot; `None` if it has none. Inlined, so that the result
-    /// stays in registers.
+    /// Judges a call of a key that has a slot; `None` if the key has none. Inlined, so that the
+    /// result stays in registers.
     #[inline(always)]
     fn take_known<J: Judge + ?Sized>(
         &self,

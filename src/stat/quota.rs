@@ -108,8 +108,8 @@ impl Quota {
         self.buckets.get() * self.stride.get()
     }
 
-    /// The oldest bucket of the window whose newest is `bucket`. It wraps below
-    /// zero, like all arithmetic on bucket numbers.
+    /// The oldest bucket of the window whose newest bucket is `bucket`. It wraps below zero, like
+    /// all arithmetic on bucket numbers.
     #[inline]
     pub(crate) const fn start(&self, bucket: u64) -> u64 {
         let back = self.buckets.get() as u64 - 1;

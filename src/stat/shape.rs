@@ -60,9 +60,9 @@ impl Shape {
     /// after which all stamps repeat.
     pub(super) fn landing(&self, from: u64, to: u64) -> u64 {
         let round = ROUND * u64::from(self.stride.max(self.per_second));
-        let way = to - from;
-        let rounds = way.saturating_sub(MAX_JUMP) / round * round;
-        from + rounds + way.min(MAX_JUMP)
+        let distance = to - from;
+        let rounds = distance.saturating_sub(MAX_JUMP) / round * round;
+        from + rounds + distance.min(MAX_JUMP)
     }
 
     /// The end of `step`, in ns.

@@ -294,8 +294,8 @@ impl Reading<'_> {
         later.wrapping_sub(self.cut_in(start, end, || later))
     }
 
-    /// Returns the tokens taken before `bucket` opened. `later` returns those taken before `end`, a
-    /// later bucket, opened.
+    /// Returns the tokens taken before `bucket` opened. `later` returns the tokens taken before
+    /// `end`, a later bucket, opened.
     fn cut_in(&self, bucket: u64, end: u64, later: impl FnOnce() -> u32) -> u32 {
         // A jump skipped the buckets without a checkpoint, and no tokens were taken in them.
         let end = end.min(self.newest.wrapping_add(1));

@@ -83,7 +83,7 @@ fn reservations_of_a_key_count_as_used_until_they_are_settled() {
 
 #[test]
 fn a_call_without_a_report_is_charged_its_reservation_unless_it_failed() {
-    for (has_failed, told, used) in [
+    for (has_failed, reported, used) in [
         (false, None, 5),
         (true, None, 0),
         (false, Some(0), 0),
@@ -92,12 +92,12 @@ fn a_call_without_a_report_is_charged_its_reservation_unless_it_failed() {
         let keys = costs(Counting::Window);
         let limit = keys.limit(10.0, 0);
         let call = start(&keys, 0, digest(1), limit, 5).unwrap();
-        if let Some(total) = told {
+        if let Some(total) = reported {
             call.settle(0, total);
         }
         call.close(0, has_failed);
         assert_eq!(keys.left(at(0), digest(1), &limit), 10 - used);
-        let is_unreported = u64::from(told.is_none() && !has_failed);
+        let is_unreported = u64::from(reported.is_none() && !has_failed);
         assert_eq!(keys.cost_figures().untold_total, is_unreported);
     }
 }
@@ -283,7 +283,7 @@ struct NaiveAccount {
     rest: u32,
     charged: u32,
     /// Whether the call has reported a cost.
-    is_told: bool,
+    has_reported: bool,
 }
 
 /// The limit of each key per ten seconds. So a token is earned per second, and a bucket lasts five
@@ -319,7 +319,7 @@ impl Naive {
         let own = units.min(account.rest);
         account.rest -= own;
         account.charged += units;
-        account.is_told = true;
+        account.has_reported = true;
         self.reserved -= own;
         self.excess += units - own;
         self.charges.push((now, units));
@@ -423,7 +423,7 @@ fn history(count: Counting, rng: &mut Rng) {
                 let (key, call, mut account) = running.swap_remove(one);
                 let has_failed = rng.one_in(3);
                 call.close(now, has_failed);
-                if !account.is_told && !has_failed {
+                if !account.has_reported && !has_failed {
                     let reserved = account.reserved;
                     naive[key].charge(&mut account, now, reserved);
                 }

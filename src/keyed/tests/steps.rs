@@ -25,7 +25,7 @@ enum Step {
 
 /// A step of a single key.
 #[derive(Clone, Debug)]
-enum Turn {
+enum KeyStep {
     /// A call with a clock reading that is `late_ns` old.
     Take {
         late_ns: u64,
@@ -34,11 +34,11 @@ enum Turn {
     GiveBack(Index),
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn key_step() -> impl Strategy<Value = KeyStep> {
     let late_ns = prop_oneof![3 => Just(0), 1 => 0..500 * MS];
     prop_oneof![
-        2 => (late_ns, 1..9_u32).prop_map(|(late_ns, n)| Turn::Take { late_ns, n }),
-        1 => any::<Index>().prop_map(Turn::GiveBack),
+        2 => (late_ns, 1..9_u32).prop_map(|(late_ns, n)| KeyStep::Take { late_ns, n }),
+        1 => any::<Index>().prop_map(KeyStep::GiveBack),
     ]
 }
 
@@ -350,7 +350,7 @@ proptest! {
     #[test]
     fn a_wide_window_never_holds_more_than_its_limit(
         threshold in prop_oneof![1..20_u32, 1..2_147_483_648_u32],
-        steps in prop::collection::vec((prop_oneof![0..3_u64, 0..2_000 * MS], turn()), 1..60),
+        steps in prop::collection::vec((prop_oneof![0..3_u64, 0..2_000 * MS], key_step()), 1..60),
     ) {
         let (count, interval) = (Counting::Window, Duration::from_secs(2));
         let spec = KeySpec { count, interval, max_keys: 1 };
@@ -358,10 +358,10 @@ proptest! {
         let limit = keys.limit(threshold.into(), 0);
         let mut now = 0;
         let mut passed: Vec<(u64, u32, KeyTokens)> = Vec::new();
-        for (wait, turn) in steps {
+        for (wait, step) in steps {
             now += wait;
-            match turn {
-                Turn::Take { late_ns, n } => {
+            match step {
+                KeyStep::Take { late_ns, n } => {
                     let read = now.saturating_sub(late_ns * 4);
                     let weight = n.max(threshold / 8 * (n % 3));
                     let taken = keys.take(Tick::from_nanos(read), digest(1), &limit, weight);
@@ -369,11 +369,11 @@ proptest! {
                         passed.push((taken.after() >> 32, weight, taken));
                     }
                 }
-                Turn::GiveBack(index) if !passed.is_empty() => {
+                KeyStep::GiveBack(index) if !passed.is_empty() => {
                     let (.., taken) = passed.swap_remove(index.index(passed.len()));
                     keys.refund(|| Tick::from_nanos(now), &taken);
                 }
-                Turn::GiveBack(_) => {}
+                KeyStep::GiveBack(_) => {}
             }
             for &(first, ..) in &passed {
                 let in_window = |it: &&(u64, u32, KeyTokens)| it.0 == first || it.0 == first + 1;
@@ -392,7 +392,7 @@ proptest! {
         fraction in prop_oneof![Just(0.0), 0.0..1.0_f64],
         burst in 0..5_u32,
         interval_ms in prop_oneof![Just(1_u64), Just(1_000), 1..100_000_u64],
-        steps in prop::collection::vec((prop_oneof![0..3_u64, 0..2_000 * MS], turn()), 1..60),
+        steps in prop::collection::vec((prop_oneof![0..3_u64, 0..2_000 * MS], key_step()), 1..60),
     ) {
         let interval = Duration::from_millis(interval_ms);
         let max_keys = 1;
@@ -402,19 +402,19 @@ proptest! {
         let limit = keys.limit(threshold, burst);
         let mut now = 0;
         let mut passed: Vec<(u64, u32, KeyTokens)> = Vec::new();
-        for (wait, turn) in steps {
+        for (wait, step) in steps {
             now += wait;
-            match turn {
-                Turn::Take { late_ns, n } => {
+            match step {
+                KeyStep::Take { late_ns, n } => {
                     let read = now.saturating_sub(late_ns);
                     let taken = keys.take(Tick::from_nanos(read), digest(1), &limit, n);
                     passed.extend(taken.map(|taken| (read, n, taken)));
                 }
-                Turn::GiveBack(index) if !passed.is_empty() => {
+                KeyStep::GiveBack(index) if !passed.is_empty() => {
                     let (.., taken) = passed.swap_remove(index.index(passed.len()));
                     keys.refund(|| Tick::from_nanos(now), &taken);
                 }
-                Turn::GiveBack(_) => {}
+                KeyStep::GiveBack(_) => {}
             }
         }
         passed.sort_unstable_by_key(|&(read, ..)| read);

@@ -34,7 +34,7 @@ pub(super) struct Targets {
 // === impl HeldSums ===
 
 impl HeldSums {
-    /// Reads the tokens held in `array` while `bucket` is its newest one.
+    /// Reads the tokens held in `array` while `bucket` is its newest bucket.
     pub(super) fn of(array: &LeapArray, bucket: u64) -> Self {
         let first = bucket.wrapping_add(1);
         let mut all = Self {

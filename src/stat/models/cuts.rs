@@ -26,7 +26,7 @@ impl Counted {
         })
     }
 
-    /// Counts an event in `step` or a later one.
+    /// Counts an event in `step` or in a later step.
     fn event(&self, step: u64) {
         self.come_to(step);
         self.counter.add(1);

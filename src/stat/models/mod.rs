@@ -268,8 +268,8 @@ model! {
         two_loans_checked_once_in_the_first_window: LoanLooksOnce;
     || {
         // One thread has room and waits for its turn in bucket 1. The other thread finds the token
-        // of the first one charged, and borrows for 3 unless it sees the loan. The window that ends
-        // with bucket 1 would begin before bucket 0.
+        // of the first thread charged, and borrows for 3 unless it sees the loan. The window that
+        // ends with bucket 1 would begin before bucket 0.
         let grid = Grid { bucket_ns: 1, buckets: 3, ahead: 3 };
         let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(0)));
         let other = array.clone();
