@@ -8,7 +8,7 @@ use super::named::Named;
 use super::sharing::{Identity, Sharing};
 use super::{Basis, FlowRule, KeyedRule, MissingKey, Rule, RuleSelection, RuleSet, Who};
 use crate::call::{Call, Direction, Key};
-use crate::clock::Tick;
+use crate::clock::{CalendarPeriod, Tick};
 use crate::store::{StoreSettings, Terms, Window};
 
 /// See the [module](self).
@@ -92,18 +92,27 @@ impl SharedRule {
         add_direction(&mut identity, direction);
         add_unit(&mut identity, rule.get_cost());
         let (interval, counted) = (rule.interval(), rule.counted_buckets());
+        let window = Window::new(Duration::from_nanos(rule.bucket_ns()), counted);
+        let (window, identity, lends) = match rule.calendar() {
+            Some(period) => in_period(identity, period, rule.get_utc_offset()),
+            None => (
+                window,
+                identity.window(interval, counted),
+                rule.borrow_limits(),
+            ),
+        };
         Self {
             sharing,
             selects,
             missing: rule.missing.unwrap_or_default(),
             interval,
-            window: Window::new(Duration::from_nanos(rule.bucket_ns()), counted),
+            window,
             limit: rule.limit(),
             unit: rule.get_cost().map(Into::into),
-            lends: rule.borrow_limits(),
+            lends,
             exceptions: Named::default(),
             tiers: Named::default(),
-            identity: identity.window(interval, counted),
+            identity,
             max_keys: most_origins,
         }
     }
@@ -134,13 +143,17 @@ impl SharedRule {
             }
             named
         };
-        let (offset, interval) = (rule.get_utc_offset(), rule.interval());
-        let (window, identity) = match rule.calendar() {
-            Some(period) => (
-                Window::of_calendar(period, offset),
-                identity.calendar(period, offset),
-            ),
-            None => (Window::new(interval / 2, 2), identity.window(interval, 2)),
+        let interval = rule.interval();
+        let (window, identity, lends) = match rule.calendar() {
+            Some(period) => in_period(identity, period, rule.get_utc_offset()),
+            None => {
+                let lends = match rule.get_cost() {
+                    None => (1.0, MOST_WAITING_OF_VALUE),
+                    Some(_) => (0.0, 0),
+                };
+                let window = Window::new(interval / 2, 2);
+                (window, identity.window(interval, 2), lends)
+            }
         };
         Self {
             sharing,
@@ -150,11 +163,7 @@ impl SharedRule {
             window,
             limit: rule.threshold() as u32,
             unit: rule.get_cost().map(Into::into),
-            // Nobody waits for the next day.
-            lends: match (rule.get_cost(), rule.calendar()) {
-                (None, None) => (1.0, MOST_WAITING_OF_VALUE),
-                _ => (0.0, 0),
-            },
+            lends,
             exceptions: own(&rule.exceptions, &rule.unlimited_values),
             tiers: own(&rule.tiers, &rule.unlimited_tiers),
             identity,
@@ -267,6 +276,17 @@ impl SharedRule {
         let calendar = self.window.calendar;
         (limit, calendar.map_or(self.interval, |it| it.length(now)))
     }
+}
+
+/// Returns the window of a rule by the calendar, its whole identity, and that it lends nothing:
+/// no call waits for the next day.
+fn in_period(
+    identity: Identity,
+    period: CalendarPeriod,
+    utc_offset: i32,
+) -> (Window, String, (f64, u32)) {
+    let window = Window::of_calendar(period, utc_offset);
+    (window, identity.calendar(period, utc_offset), (0.0, 0))
 }
 
 /// Makes calls of the two directions count separately.

@@ -154,7 +154,6 @@ fn what_a_rule_by_the_calendar_cannot_have_is_refused_by_name() {
         (month().when("s"), "when"),
         (month().for_origin("o"), "for_origin"),
         (month().in_context("o"), "in_context"),
-        (month().shared(), "shared"),
         (FlowRule::per_calendar_day("*", 5), "resource"),
         (month().utc_offset(1_440), "utc_offset"),
         (FlowRule::per_hour("r", 5).utc_offset(60), "utc_offset"),
@@ -170,7 +169,7 @@ fn what_a_rule_by_the_calendar_cannot_have_is_refused_by_name() {
             panic!("{error}");
         };
         assert_eq!(problem.field(), field, "{problem}");
-        let of_calendar = ["utc_offset", "threshold", "shared", "resource"];
+        let of_calendar = ["utc_offset", "threshold", "resource"];
         if !of_calendar.contains(&field) {
             assert_eq!(problem.allowed(), elsewhere);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tower_sentinel::clock::{Tick, TokioClock};
 use tower_sentinel::store::{Fault, MemoryStore, StoreErrorKind, StoreHandle, StoreSettings};
-use tower_sentinel::{BlockKind, Call, Clock, KeyedRule, Rules, Sentinel};
+use tower_sentinel::{BlockKind, Call, Clock, FlowRule, KeyedRule, Rules, Sentinel};
 
 use super::{SECOND, ms};
 
@@ -160,6 +160,57 @@ async fn each_value_has_one_quota_in_each_month_over_all_engines() {
             assert_eq!(view.left("x"), Some(5));
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_callers_have_one_quota_in_each_month_over_all_engines() {
+    let month = || FlowRule::per_calendar_month("r", 5).shared().id("quota");
+    for rule in [month(), month().exact(), month().by_origin()] {
+        let pair = Pair::new(rule).await;
+        let from = |origin| Call::new("r").origin(origin);
+        let mut end = Duration::ZERO;
+        for length in lengths() {
+            end += length;
+            assert_eq!(pair.passed(from("a")).await, 5);
+            pair.until(end - SECOND).await;
+            assert_eq!(pair.passed(from("a")).await, 0);
+            for (engine, _) in &pair.engines {
+                let blocked = engine.enter(from("a")).await.unwrap_err();
+                assert_eq!((blocked.kind(), blocked.rule()), (BlockKind::Flow, "quota"));
+                let after = blocked.retry_after().unwrap();
+                assert!(after >= SECOND && after < SECOND + ms(1), "{after:?}");
+                let whole = if length < DAY { DAY * 31 } else { length };
+                assert_eq!(
+                    (blocked.limit(), blocked.interval()),
+                    (Some(5), Some(whole))
+                );
+                let never = engine.enter(from("a").batch(6)).await.unwrap_err();
+                assert_eq!(never.retry_after(), None);
+            }
+            pair.until(end + ms(1)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_all_callers_is_one_over_all_engines_until_midnight() {
+    let rule = FlowRule::per_calendar_day("r", 1_000).cost("tokens");
+    let pair = Pair::new(rule.shared()).await;
+    let reserve = |n| Call::new("r").reserve("tokens", n);
+    let mut first = pair.engine(0).enter(reserve(600)).await.unwrap();
+    assert!(pair.engine(1).enter(reserve(600)).await.is_err());
+    first.settle("tokens", 100);
+    drop(first);
+    pair.until(SECOND * 2).await;
+    let mut second = pair.engine(1).enter(reserve(900)).await.unwrap();
+    second.settle("tokens", 900);
+    drop(second);
+    let refused = pair.engine(0).enter(reserve(1)).await.unwrap_err();
+    assert_eq!(refused.kind(), BlockKind::Flow);
+    pair.until(HOUR * 6 - SECOND).await;
+    assert!(pair.engine(0).enter(reserve(1)).await.is_err());
+    pair.until(HOUR * 6 + ms(1)).await;
+    assert!(pair.engine(0).enter(reserve(1_000)).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,7 +45,8 @@ impl FlowRule {
     /// one count. [`NodeView::keyed_rules`](crate::read::NodeView::keyed_rules) reads what is left
     /// of it and can reset it, with any text as the value. The rule lends nothing. It has no
     /// [buckets](Self::buckets), queue, warm-up or memory, applies to no single origin or context,
-    /// cannot be for [all resources](crate::rule#default-rules), and is not [shared](Self::shared).
+    /// and cannot be for [all resources](crate::rule#default-rules). If it is
+    /// [shared](Self::shared), the date is that of the store.
     ///
     /// ```
     /// use std::time::Duration;

@@ -572,7 +572,7 @@ impl FlowRule {
     /// Reports the settings that a shared rule cannot have.
     fn inspect_shared(&self, inspector: &mut Inspector) {
         if self.calendar.is_some() {
-            KeyedRule::refuse_shared_calendar(inspector);
+            // All other settings have been refused already.
             return;
         }
         if self.shaping != Shaping::default() {

@@ -4,7 +4,6 @@ use super::{Counting, KeyedRule};
 use crate::base::number::{Number, WholeNumber};
 use crate::clock::{CalendarPeriod, MOST_OFFSET};
 use crate::rule::problem::Inspector;
-use crate::rule::sharing::refuse_shared;
 
 impl KeyedRule {
     /// Allows at most `threshold` calls of `resource` for each value in each day of the calendar:
@@ -161,13 +160,6 @@ impl KeyedRule {
             }
         }
         inspect_offset(self.utc_offset, self.calendar, inspector);
-    }
-
-    /// Reports that a rule by the calendar cannot be shared.
-    pub(in crate::rule) fn refuse_shared_calendar(inspector: &mut Inspector) {
-        let why =
-            "left out with `per_calendar_day` or `per_calendar_month`: they count in one process";
-        refuse_shared(inspector, why);
     }
 }
 
