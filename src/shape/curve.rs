@@ -19,11 +19,16 @@ pub(super) struct Curve {
     pub(super) ramp: Option<Ramp>,
 }
 
+/// The constants of the formulas of [`warm_up`](super::warm_up).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ramp {
+    /// The threshold, converted to tokens per second.
     pub(super) per_second: f64,
+    /// The number of stored tokens up to which the rule is warm.
     pub(super) warning: f64,
+    /// The maximum number of stored tokens.
     pub(super) max: f64,
+    /// The length of a step, in ns.
     pub(super) step_ns: u64,
     /// The tokens that a cold rule admits in one step, at least 1. A step in which fewer tokens
     /// pass counts as idle.
@@ -133,12 +138,12 @@ impl Curve {
     /// Returns the factor that converts tokens of `old` to tokens of this curve; `None` if the two
     /// curves differ in more than the threshold.
     pub(super) fn scale(&self, old: &Self) -> Option<f64> {
-        let renamed = Self {
+        let with_own_threshold = Self {
             threshold: self.threshold,
             ramp: self.ramp,
             ..*old
         };
-        (renamed == *self && self.ramp.is_some() && old.ramp.is_some())
+        (with_own_threshold == *self && self.ramp.is_some() && old.ramp.is_some())
             .then(|| self.threshold / old.threshold)
     }
 }

@@ -4,7 +4,7 @@
 //! threshold
 //!   high ├────────╮                 up to the low mark: the whole threshold
 //!        │         ╲                between: a straight line
-//!   low  ├          ╰────────       from the high mark on: the low one
+//!   low  ├          ╰────────       from the high mark on: the low threshold
 //!        └────────┼─┼───────▶ memory in use
 //!          low mark  high mark
 //! ```

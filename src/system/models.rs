@@ -56,10 +56,10 @@ fn one_instant() {
     let ours = sampler.sample(now).load();
     let theirs = others.map(|other| other.join().unwrap());
     // Some calls can find no reading yet, but the call that reads the probe has one.
-    let told: Vec<_> = theirs.into_iter().chain([ours]).flatten().collect();
+    let loads: Vec<_> = theirs.into_iter().chain([ours]).flatten().collect();
     assert!(
-        !told.is_empty() && told.iter().all(|&load| load == 1.0),
-        "{told:?}"
+        !loads.is_empty() && loads.iter().all(|&load| load == 1.0),
+        "{loads:?}"
     );
     assert_eq!(asked.load(Ordering::Relaxed), 1, "more than one winner");
 }

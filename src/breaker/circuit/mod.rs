@@ -106,9 +106,9 @@ mod tests {
         let closed = breaker.word();
         let open = closed.opened(StateKind::OpenUntil);
         assert!(breaker.swap(closed, open));
-        for (time, stands) in [(1_000, 1_000), (500, 1_000), (1_500, 1_500)] {
+        for (time, expected) in [(1_000, 1_000), (500, 1_000), (1_500, 1_500)] {
             breaker.publish(open, at(time));
-            assert_eq!(breaker.ask(at(0)), refused(stands));
+            assert_eq!(breaker.ask(at(0)), refused(expected));
         }
         // A time that is written late, for a version that is over, does not change the moment.
         let next = open.opened(StateKind::OpenUntil);

@@ -67,15 +67,15 @@ pub(in crate::breaker) fn seed() -> u64 {
 /// Breakers that record the changes that they report.
 pub(in crate::breaker) struct Stage {
     pub(in crate::breaker) breakers: Breakers,
-    pub(in crate::breaker) told: Vec<Told>,
+    pub(in crate::breaker) told: Vec<ReportedChange>,
 }
 
 /// A reported change: the index of the breaker, its old and new state, and the value that opened
 /// it.
-type Told = (usize, BreakerState, BreakerState, Option<f64>);
+type ReportedChange = (usize, BreakerState, BreakerState, Option<f64>);
 
-fn note(told: &mut Vec<Told>) -> impl FnMut(Change) {
-    |change| told.push((change.index, change.from, change.to, change.value))
+fn note(changes: &mut Vec<ReportedChange>) -> impl FnMut(Change) {
+    |change| changes.push((change.index, change.from, change.to, change.value))
 }
 
 impl Stage {
@@ -107,14 +107,15 @@ impl Stage {
         rt: u64,
         is_error: bool,
     ) {
-        let told = &mut note(&mut self.told);
+        let notify = &mut note(&mut self.told);
         self.breakers
-            .complete(at(now), admission, ms(rt), is_error, told);
+            .complete(at(now), admission, ms(rt), is_error, notify);
     }
 
     pub(in crate::breaker) fn cancel(&mut self, now: u64, admission: Admission, elapsed: u64) {
-        let told = &mut note(&mut self.told);
-        self.breakers.cancel(at(now), admission, ms(elapsed), told);
+        let notify = &mut note(&mut self.told);
+        self.breakers
+            .cancel(at(now), admission, ms(elapsed), notify);
     }
 
     pub(in crate::breaker) fn release(&mut self, admission: Admission) {

@@ -19,7 +19,7 @@
 //!
 //! An entry keeps its slot for as long as it lives, also in limbo, and an entry that replaces it
 //! takes over the slot. A reader goes through the slots from the first to the last, so its position
-//! tells which entries it has read. It holds a few entries at a time, and all other entries can be
+//! shows which entries it has read. It holds a few entries at a time, and all other entries can be
 //! evicted meanwhile. If an entry leaves before the reader comes to it, its counts are added to
 //! this reader's sum of retired entries. An entry that is added meanwhile has a higher number than
 //! the reader, which skips it. So each entry is either read or retired, never both. Any number of

@@ -61,7 +61,7 @@ struct Pair {
 
 impl Pair {
     /// Makes a call, and compares the answers of breakers and models.
-    fn enter(&mut self, now: u64, told: &mut dyn FnMut(Change)) {
+    fn enter(&mut self, now: u64, notify: &mut dyn FnMut(Change)) {
         let tick = Tick::from_millis(now);
         let refusals: Vec<_> = self.naive.iter().map(|naive| naive.refuses(now)).collect();
         let refusal = refusals.iter().position(Option::is_some).map(|index| {
@@ -71,7 +71,7 @@ impl Pair {
             Refusal::new(index as u32, tick, latest.map(Tick::from_millis))
         });
         assert_eq!(self.breakers.check(tick).err(), refusal, "check at {now}");
-        match self.breakers.admit(tick, told) {
+        match self.breakers.admit(tick, notify) {
             Ok(admission) => {
                 assert_eq!(refusal, None, "passed at {now}");
                 let parts: Vec<_> = self
@@ -93,18 +93,18 @@ impl Pair {
     }
 
     /// Ends a random call in a random way.
-    fn end(&mut self, now: u64, rng: &mut Rng, told: &mut dyn FnMut(Change)) {
+    fn end(&mut self, now: u64, rng: &mut Rng, notify: &mut dyn FnMut(Change)) {
         let index = rng.below(self.calls.len() as u64) as usize;
         let call = self.calls.swap_remove(index);
         let (tick, rt) = (Tick::from_millis(now), ms(now.saturating_sub(call.start)));
         let each = self.naive.iter_mut().zip(call.parts);
         match rng.below(8) {
             0 => {
-                self.breakers.release(call.admission, told);
+                self.breakers.release(call.admission, notify);
                 each.for_each(|(naive, part)| naive.release(part));
             }
             1 | 2 => {
-                self.breakers.cancel(tick, call.admission, rt, told);
+                self.breakers.cancel(tick, call.admission, rt, notify);
                 for (naive, part) in each {
                     let is_slow = matches!(naive.spec.strategy, Strategy::Slow(max) if rt > max);
                     if naive.spec.cancelled_as_slow && is_slow {
@@ -117,7 +117,7 @@ impl Pair {
             end => {
                 let is_error = end < 5;
                 self.breakers
-                    .complete(tick, call.admission, rt, is_error, told);
+                    .complete(tick, call.admission, rt, is_error, notify);
                 for (naive, part) in each {
                     let is_bad = match naive.spec.strategy {
                         Strategy::Slow(max) => rt > max,
@@ -131,16 +131,16 @@ impl Pair {
     }
 
     /// Opens or closes a random breaker by hand.
-    fn force(&mut self, rng: &mut Rng, told: &mut dyn FnMut(Change)) {
+    fn force(&mut self, rng: &mut Rng, notify: &mut dyn FnMut(Change)) {
         let index = rng.below(self.naive.len() as u64) as usize;
         let naive = &mut self.naive[index];
         if rng.below(3) == 0 {
-            self.breakers.force_open(index, told);
+            self.breakers.force_open(index, notify);
             if naive.state != State::Open(None) {
                 naive.set(State::Open(None));
             }
         } else {
-            self.breakers.force_close(index, told);
+            self.breakers.force_close(index, notify);
             naive.set(State::Closed);
         }
     }
@@ -179,11 +179,11 @@ fn random_calls_are_judged_as_by_a_naive_list() {
         };
         for step in 0..120 {
             now = next_time(now, &mut rng);
-            let mut told = |change: Change| changes[change.to as usize] += 1;
+            let mut notify = |change: Change| changes[change.to as usize] += 1;
             match rng.below(100) {
-                0 => pair.force(&mut rng, &mut told),
-                1..50 if !pair.calls.is_empty() => pair.end(now, &mut rng, &mut told),
-                _ => pair.enter(now, &mut told),
+                0 => pair.force(&mut rng, &mut notify),
+                1..50 if !pair.calls.is_empty() => pair.end(now, &mut rng, &mut notify),
+                _ => pair.enter(now, &mut notify),
             }
             for (index, naive) in pair.naive.iter().enumerate() {
                 let state = pair.breakers.state(index);

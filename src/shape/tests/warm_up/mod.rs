@@ -227,7 +227,7 @@ enum Enforcement {
 }
 
 /// Makes as many calls as the rule lets pass. Returns the number of seconds until the rule is warm.
-fn seconds_until_warm(rule: &WarmUp, way: Enforcement) -> f64 {
+fn seconds_until_warm(rule: &WarmUp, enforcement: Enforcement) -> f64 {
     let Curve {
         threshold,
         interval,
@@ -246,7 +246,7 @@ fn seconds_until_warm(rule: &WarmUp, way: Enforcement) -> f64 {
         if limit >= threshold {
             return (now - start).as_secs_f64();
         }
-        match way {
+        match enforcement {
             Enforcement::Window => {
                 let bucket = now.as_nanos() / (interval / 2).as_nanos();
                 window.retain(|&(taken, _)| taken + 1 >= bucket);

@@ -41,7 +41,7 @@ pub(crate) enum Verdict {
     /// or 5 %.
     Rate,
     /// No condition: the answers are only listed and counted.
-    NumberedRules,
+    Listed,
 }
 
 /// As long as all earlier answers of the case are equal, no call may pass that the record refuses,
@@ -67,7 +67,7 @@ const fn listed(
 ) -> Class {
     Class {
         name,
-        verdict: Verdict::NumberedRules,
+        verdict: Verdict::Listed,
         holds,
         answers,
         differing,

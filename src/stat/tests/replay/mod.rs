@@ -247,7 +247,7 @@ fn replay<S: Subject>(
                     rate.1 += i64::from(*ours != "block");
                     false
                 }
-                Verdict::NumberedRules => false,
+                Verdict::Listed => false,
             };
             if is_fault {
                 faults.push(format!(

@@ -99,8 +99,8 @@ impl Subject for Nodes {
 
     fn answer(&mut self, step: &Step) -> Value {
         match self {
-            Self::SingleNode(one) => one.answer(step),
-            Self::EngineNodes(chain) => chain.answer(step),
+            Self::SingleNode(node) => node.answer(step),
+            Self::EngineNodes(nodes) => nodes.answer(step),
         }
     }
 }
