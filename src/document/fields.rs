@@ -261,7 +261,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Reads a list of tables, each by `read`.
+    /// Reads a list of tables. `read` reads each table.
     pub(super) fn tables<T>(
         &mut self,
         key: &'static str,

@@ -91,7 +91,7 @@ pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
     true
 }
 
-/// Warns of a gateway's keys in a rule that is not a gateway's, which its key `shows`.
+/// Warns of a gateway's keys in a rule that is not a gateway's, because it has the key `shows`.
 fn warn_of_gateway(fields: &mut Fields<'_>, shows: &str) {
     let table = fields.table;
     for key in GATEWAY.into_iter().filter(|key| has(table, key)) {

@@ -16,6 +16,7 @@ use crate::stat::{MAX_RT, MAX_TOKENS};
 
 /// The range of a `uint32`.
 const UINT: RangeInclusive<u32> = 0..=u32::MAX;
+/// The range of a `uint32` that must not be 0.
 const FROM_1: RangeInclusive<u32> = 1..=u32::MAX;
 /// The range from 0 to the largest `int64`.
 const LONG: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();
@@ -121,9 +122,9 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
 }
 
 /// Returns the number of buckets of an interval in milliseconds, if it is not the default of two.
-/// In Sentinel for Go an interval of up to 10 s has buckets of half a second; with fewer buckets
-/// calls would be forgotten sooner. Any other interval is one bucket in Sentinel for Go. Here it
-/// has two buckets, which can refuse more calls than one bucket, but not fewer.
+/// In Sentinel for Go an interval of up to 10 s has buckets of half a second; with fewer buckets,
+/// calls would leave the window sooner. Any other interval is one bucket in Sentinel for Go. Here
+/// it has two buckets, which can refuse more calls than one bucket, but not fewer.
 const fn buckets(interval: u32) -> Option<u32> {
     match interval {
         // A bucket lasts at least a millisecond, so this interval cannot have two.

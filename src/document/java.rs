@@ -28,7 +28,9 @@ use crate::system::Capacity;
 
 /// The range of an `int`.
 const INT: RangeInclusive<i32> = i32::MIN..=i32::MAX;
+/// The range of an `int` that must not be negative.
 const FROM_0: RangeInclusive<u32> = 0..=2_147_483_647;
+/// The range of an `int` that must be positive.
 const FROM_1: RangeInclusive<u32> = 1..=2_147_483_647;
 const NANOSECOND: Duration = Duration::from_nanos(1);
 /// The context that Sentinel for Java gives to calls that name no context.

@@ -23,9 +23,9 @@ const MOST_PROBLEMS: usize = 100_000;
 /// A document that holds rules, and the result of reading it.
 ///
 /// Reading does not stop at the first invalid rule. The document has all valid rules, and the
-/// problems of the invalid rules. A rule has at most 100 problems, and only one once there are 100
-/// 000 problems. [`strict`](Self::strict) returns all rules or none, [`lenient`](Self::lenient) the
-/// valid rules.
+/// problems of the invalid rules. At most 100 problems of each rule are kept. Once the document has
+/// 100 000 problems, one problem of each further rule is kept. [`strict`](Self::strict) returns all
+/// rules or none, [`lenient`](Self::lenient) the valid rules.
 ///
 /// For each rule, the keys and the types of their values are checked first. Values out of range are
 /// reported only if all keys and types are valid.
@@ -85,6 +85,7 @@ impl Document {
         Ok(document.located(text, format))
     }
 
+    /// Reads a parsed document, in the form of this crate or of Sentinel.
     fn of_tree(tree: Datum) -> Result<Self, Problems> {
         match tree {
             Datum::Table(table) => Self::of_own(table),
@@ -227,6 +228,7 @@ impl Document {
         self
     }
 
+    /// Reads a document in the form of this crate.
     fn of_own(table: Entries) -> Result<Self, Problems> {
         let (mut rules, mut of_rules) = Default::default();
         let mut fields = Fields::new(String::new(), &table, Form::Own);
@@ -263,6 +265,8 @@ impl Document {
         })
     }
 
+    /// Reads a document of Sentinel, for an engine without a store and, if it has cluster rules,
+    /// with one.
     fn of_sentinel(list: Vec<Datum>, kind: Kind) -> Result<Self, Problems> {
         let (rules, problems) = sentinel_rules(&list, kind, false)?;
         let shared = if cluster::has_cluster_rule(&list) {

@@ -134,9 +134,9 @@
 //! of older versions. There is no warning for settings of a behaviour that the rule does not
 //! choose, such as `warmUpPeriodSec` without a warm-up: dashboards write all of them.
 //!
-//! A resource in the syntax of another router, such as `/users/:id` or `/files/*`, is taken
-//! as the template that matches the same paths, with a warning. There is also a warning for a name
-//! such as `POST:/api/login`, which adapters of Sentinel form from the method and the route: here
+//! A resource in the syntax of another router, such as `/users/:id` or `/files/*`, is read as the
+//! template that matches the same paths, with a warning. There is also a warning for a name such as
+//! `POST:/api/login`, which adapters of Sentinel form from the method and the route: here
 //! [`MethodRoute`](crate::key::MethodRoute) forms `POST /api/login`.
 //!
 //! Some rules are refused because of their keys: rules of the API gateway adapter, rules of

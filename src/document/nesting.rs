@@ -9,7 +9,8 @@
 /// around them. It is above the bound for documents, because the points of numbers count as well.
 const MOST: usize = 160;
 
-/// Returns the offset at which `text` is nested too deep to be parsed; `None` if it is not.
+/// Returns the offset at which `text` is nested too deep to be parsed; `None` if its depth is
+/// within the bound.
 ///
 /// A text with syntax errors can be counted wrongly, but never as less deep than the parser reads
 /// it: the parser continues after an error.

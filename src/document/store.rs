@@ -209,7 +209,7 @@ impl StoreSection {
         }
     }
 
-    /// Reads the section, the value of [`KEY`]. Returns it with all its problems.
+    /// Reads the section, the value of [`KEY`]. Returns the section and all its problems.
     pub(super) fn read(value: &Datum) -> (Self, Vec<Problem>) {
         let Datum::Table(table) = value else {
             let problem = Problem::refused(KEY, value.excerpt(), "a table, which may be empty");

@@ -1,8 +1,8 @@
-//! Reads engines into families.
+//! Reads the figures of engines into families.
 //!
 //! A resource gets series only if callers cannot make up its name, and only up to a bound. The
 //! series of the whole engine count all calls. No figure is the difference of two counters: calls
-//! that are counted between the two reads could make it fall, and a scraper takes a fall for a
+//! that are counted between the two reads could make it fall, and a scraper interprets a fall as a
 //! restart.
 //!
 //! If more resources qualify than the bound allows, resources that a rule names come first, then
@@ -41,7 +41,7 @@ pub(super) struct SeriesBounds {
     pub(super) rules: usize,
 }
 
-/// What a reading of an engine remembers for the next one.
+/// The state that a reading of an engine keeps for the next reading.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastReading {
     /// The ids of the resources that have series, each with its completions.
@@ -53,7 +53,7 @@ pub(super) struct LastReading {
 /// The rank of a resource; the resources with the lowest ranks get series. It consists of the group
 /// (named by a rule, with a breaker, other), whether the resource had no series before, and its id:
 /// older resources have lower ids.
-type RowPlace = (u8, bool, u64);
+type RowRank = (u8, bool, u64);
 
 // === impl LastReading ===
 
@@ -70,7 +70,7 @@ impl LastReading {
     }
 
     /// Returns the rank of a resource; `None` if it cannot have series.
-    fn place(&self, reading: &ResourceReading<'_>) -> Option<RowPlace> {
+    fn rank(&self, reading: &ResourceReading<'_>) -> Option<RowRank> {
         let is_known = self.listed.contains_key(&reading.id());
         if !is_known && !reading.is_listed() {
             return None;
@@ -173,29 +173,29 @@ impl Collector {
         max_resources: usize,
         memory: &mut LastReading,
         pace: &mut StepPace,
-    ) -> (BTreeMap<RowPlace, Box<Row>>, usize) {
+    ) -> (BTreeMap<RowRank, Box<Row>>, usize) {
         let (mut totals, mut resources, mut nameable) = (Totals::default(), 0, 0);
-        let mut rows: BTreeMap<RowPlace, Box<Row>> = BTreeMap::new();
+        let mut rows: BTreeMap<RowRank, Box<Row>> = BTreeMap::new();
         let mut read = |reading: &ResourceReading<'_>| {
             resources += 1;
             let mut own = reading.totals();
             totals.add(&own);
             reading.count_taken();
-            let Some(place) = memory.place(reading) else {
+            let Some(rank) = memory.rank(reading) else {
                 return;
             };
             nameable += 1;
             let is_full = rows.len() == max_resources;
-            let has_place = |last: &RowPlace| !is_full || place < *last;
-            if max_resources > 0 && rows.keys().next_back().is_none_or(has_place) {
+            let ranks_before = |last: &RowRank| !is_full || rank < *last;
+            if max_resources > 0 && rows.keys().next_back().is_none_or(ranks_before) {
                 // A call of weight 0 first subtracts 1 from one word, and then adds 1 to another. A
-                // reading between the two finds fewer completions than the last one did.
+                // reading between the two steps finds fewer completions than the last reading did.
                 let known = memory.listed.get(&reading.id()).copied();
                 own.complete = own.complete.max(known.unwrap_or_default());
                 if is_full {
                     rows.pop_last();
                 }
-                rows.insert(place, Box::new(Row::new(reading, own)));
+                rows.insert(rank, Box::new(Row::new(reading, own)));
             }
         };
         let evicted = read_resources_paced(registry, pace, 1, &mut read).await;

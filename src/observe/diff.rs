@@ -13,7 +13,7 @@ pub(super) struct Difference {
     pub(super) resource: String,
     /// The id that the user gave to the rule.
     pub(super) id: Option<String>,
-    /// The rule's settings before; `None` if it was not there.
+    /// The rule's settings before; `None` if it was added.
     pub(super) before: Option<String>,
     /// The rule's settings after; `None` if it was removed.
     pub(super) after: Option<String>,
@@ -117,7 +117,7 @@ impl Difference {
     }
 }
 
-/// Writes the settings of `rule`, except those that are fields of a [`Difference`].
+/// Writes the settings of `rule`, except the settings that are fields of a [`Difference`].
 fn settings(rule: &Rule, detail: Detail) -> String {
     let mut text = String::new();
     for (name, value) in rule.settings().0 {

@@ -78,8 +78,8 @@ struct PublishedTotal {
     resource_id: u64,
 }
 
-/// The rules that a publication has series of, each with the name of its engine. `partial` holds
-/// the engines that have left rules out: their rules can be absent and still exist.
+/// The rules with series in a publication, each with the name of its engine. `partial` holds the
+/// engines that have left rules out: their rules can be absent and still exist.
 #[derive(Default)]
 struct PresentRules {
     rules: HashSet<[Option<String>; 2]>,

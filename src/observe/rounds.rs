@@ -1,8 +1,8 @@
-//! Texts for viewers, made once for all of them and at a limited rate.
+//! Texts for viewers, made once for all viewers and at a limited rate.
 //!
-//! A [`SharedRun`] is work that is done in steps by the tasks that wait for its result. One of them
-//! takes the steps; if that task is dropped, another one continues. So a run needs no dedicated
-//! thread or task, and stops when no task waits for it. [`Rounds`] are successive runs:
+//! A [`SharedRun`] is work that is done in steps by the tasks that wait for its result. One task
+//! takes the steps; if it is dropped, another task continues. So a run needs no dedicated thread or
+//! task, and stops when no task waits for it. [`Rounds`] are successive runs:
 //!
 //! ```text
 //! time      ├─── run ────┼────────── pause ──────────┼─── run ────┼──
@@ -284,7 +284,7 @@ mod tests {
     use crate::base::pace::StepPace;
     use crate::clock::ManualClock;
 
-    /// Counts the runs, each of which takes three polls; the second one panics.
+    /// Counts the runs. Each run takes three polls, and the second run panics.
     fn rounds(runs: &Arc<AtomicUsize>, clock: &ManualClock) -> Rounds<usize> {
         let (runs, clock) = (runs.clone(), clock.clone());
         let make = move |_| -> SteppedWork<_> {

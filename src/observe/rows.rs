@@ -14,7 +14,7 @@ use crate::stat::{Histogram, Totals};
 /// A resource with series. Resources whose names are written alike are added up in one row.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// The id of the resource; the smallest one if several resources are added up.
+    /// The id of the resource; the smallest id if several resources are added up.
     pub(super) id: u64,
     pub(super) name: Arc<str>,
     pub(super) direction: Direction,
@@ -27,7 +27,9 @@ pub(super) struct Row {
 #[derive(Debug, Default)]
 pub(super) struct Reasons<'a> {
     of_one: HashMap<&'a str, u16>,
+    /// The kinds of rules for all resources.
     of_all: u16,
+    /// The kinds of system rules, which apply to inbound calls.
     of_inbound: u16,
 }
 

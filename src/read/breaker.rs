@@ -132,9 +132,9 @@ impl BreakerView {
             .unwrap_or(BreakerState::Closed)
     }
 
-    /// Returns how much longer the breaker refuses all calls until one can probe it. While probes
-    /// are in progress, it is the longest time until then. `None` if the breaker refuses no calls
-    /// now, or refuses all calls until [`force_close`](Self::force_close).
+    /// Returns how much longer the breaker refuses all calls until a call can probe it. While
+    /// probes are in progress, this is the longest time until then. `None` if the breaker refuses
+    /// no calls now, or refuses all calls until [`force_close`](Self::force_close).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.read(

@@ -92,9 +92,9 @@ impl BudgetSnapshot {
         self.figures.reserved
     }
 
-    /// Returns what new calls can cost: the limit less what is used, or what the provider says is
-    /// [left](crate::Meter::left) if that is less, and then less what is reserved. For a keyed rule
-    /// it is the whole limit, as for a new value.
+    /// Returns what new calls can cost: the limit less what is used and less what is reserved. If
+    /// the provider says that less is [left](crate::Meter::left) than the limit less what is used,
+    /// its figure counts instead. For a keyed rule, returns the whole limit, as for a new value.
     #[must_use]
     pub const fn left(&self) -> u32 {
         if self.is_by_key {

@@ -13,7 +13,7 @@ use crate::store::{StoreErrorKind, StoreStatus};
 impl Snapshot {
     /// Returns the snapshot as one JSON object.
     ///
-    /// It contains the figures of [`Snapshot`] and, in the list `nodes`, those of each
+    /// It contains the figures of [`Snapshot`] and, in the list `nodes`, the figures of each
     /// [`NodeSnapshot`], under the names of their methods. Response times are in milliseconds, or
     /// null if no call has ended. Rates are per second, under `pass_qps`, `block_qps`,
     /// `complete_qps` and `error_qps`. `name` is the name of an origin or a context.
@@ -50,7 +50,7 @@ impl Snapshot {
     /// `block_by`, under the [name](crate::BlockKind::as_str) of the kind, such as `keyed`.
     ///
     /// Counts and totals are whole numbers of up to 64 bits. A reader that stores numbers in
-    /// floating point, as JavaScript does, rounds those above 2⁵³.
+    /// floating point, as JavaScript does, rounds numbers above 2⁵³.
     ///
     /// Characters that would end a script, or change the direction of the text around them, are
     /// escaped, so the JSON can be embedded in a page or a log.

@@ -184,10 +184,10 @@ impl KeyedView {
     }
 
     /// Returns how many calls reached the rule without a value for it: without the parameter, or
-    /// without an origin for a rule by origin. They are counted for any [treatment of such
-    /// calls](crate::KeyedRule::missing). Calls that are refused before the rule are not counted.
-    /// If the number grows with every call, no call has the parameter that the rule names, and the
-    /// rule does not distinguish between callers.
+    /// without an origin for a rule by origin. These calls are counted for every value of
+    /// [`missing`](crate::KeyedRule::missing). Calls that are refused before the rule are not
+    /// counted. If the number grows with every call, no call has the parameter that the rule names,
+    /// and the rule does not distinguish between callers.
     ///
     /// This count costs nothing for calls that have a value.
     ///

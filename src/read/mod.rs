@@ -1,4 +1,4 @@
-//! Reads statistics: views of single figures without copying, and snapshots of all of them.
+//! Reads statistics: views read single figures without copying, and snapshots copy all figures.
 
 mod breaker;
 mod budget;

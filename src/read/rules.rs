@@ -85,10 +85,10 @@ impl<'a> RuleSnapshot<'a> {
     }
 
     /// Returns the weight of the calls that the rule has refused, on all resources and in both
-    /// directions. A reload keeps it for a rule of the same id. It is 0 for a rule in shadow mode,
-    /// which refuses nothing: [`Snapshot::shadows`](crate::read::Snapshot::shadows) has the calls
-    /// that it would have refused. If several rules would refuse a call, the first one to be
-    /// checked counts it.
+    /// directions. A reload keeps the count for a rule of the same id. The count is 0 for a rule in
+    /// shadow mode, which refuses nothing: [`Snapshot::shadows`](crate::read::Snapshot::shadows)
+    /// has the calls that it would have refused. If several rules would refuse a call, the rule
+    /// that is checked first counts it.
     #[must_use]
     pub const fn blocked(&self) -> u64 {
         self.blocked

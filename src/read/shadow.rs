@@ -55,8 +55,8 @@ impl ShadowView {
         known::would_block_by(self.0.registry(), pace).await
     }
 
-    /// Returns the statistics of inbound calls to `resource`; `None` if the rule has seen none.
-    /// Calls that the rule would have refused are counted as blocked.
+    /// Returns the statistics of inbound calls to `resource`; `None` if the rule has judged no such
+    /// call. Calls that the rule would have refused are counted as blocked.
     #[must_use]
     pub fn node<'a>(&self, resource: impl Into<Key<'a>>) -> Option<NodeView> {
         view::find(self.0.registry(), resource.into(), Direction::Inbound)

@@ -97,10 +97,9 @@ impl SharedKeyedView {
     /// Gives `key` its whole quota back, in all processes, and returns whether it had taken any. If
     /// so, it counts as one of the [resets](crate::read::SharedSnapshot::resets) of this process.
     ///
-    /// This process lets calls of the key pass at once. Other processes do so within 250 ms and two
-    /// requests to the store; a process that cannot reach the store does so once it reaches it
-    /// again. In another process, [`left`](Self::left) includes the reset from the next call of the
-    /// key on.
+    /// This process lets calls of the key pass at once. Other processes follow within 250 ms and
+    /// two requests to the store, or later, once they can reach the store again. In another
+    /// process, [`left`](Self::left) includes the reset from the next call of the key on.
     ///
     /// Permits that other processes held for the key, and what running calls have reserved of a
     /// limit on [costs](crate::KeyedRule::cost), no longer count: the key can have that much more

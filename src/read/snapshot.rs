@@ -499,7 +499,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns all nodes, sorted by resource, except those of evicted resources.
+    /// Returns all nodes, sorted by resource, except the nodes of evicted resources.
     #[must_use]
     pub fn nodes(&self) -> &[NodeSnapshot] {
         &self.nodes
@@ -519,8 +519,8 @@ impl Snapshot {
         self.resources
     }
 
-    /// Returns how many origins and contexts have a place, including those of evicted
-    /// resources until others need their places.
+    /// Returns how many origins and contexts have a place in the table. Origins and contexts of
+    /// evicted resources are included until their places are needed.
     #[must_use]
     pub const fn origins(&self) -> usize {
         self.origins
@@ -555,7 +555,7 @@ impl Snapshot {
         self.rules.since
     }
 
-    /// Returns the rules in force, also those in shadow mode, in their order.
+    /// Returns the rules in force, including rules in shadow mode, in their order.
     pub fn rules(&self) -> impl Iterator<Item = RuleSnapshot<'_>> {
         self.rules.all().into_iter()
     }

@@ -13,8 +13,8 @@ use crate::engine::resource::Resource;
 use crate::engine::resource::scope::ScopeKind;
 use crate::stat::{Event, Histogram, Node, NodeBucket, Totals, average_rt};
 
-/// The current statistics of one resource, and the state of the rules that were in force
-/// when the view was made.
+/// The current statistics of one resource, and the state of the rules that were in force when the
+/// view was created.
 ///
 /// Its window is that of [`Builder::window`](crate::Builder::window): the last
 /// second, in two buckets, unless set otherwise.
@@ -24,10 +24,10 @@ use crate::stat::{Event, Histogram, Node, NodeBucket, Totals, average_rt};
 ///
 /// # Accuracy
 ///
-/// No event is lost or counted twice, under any interleaving. An event counts in the bucket
-/// of its time or, if that bucket has already closed, in the newest one. Response times are
-/// truncated to whole microseconds. Figures that are read while other threads count are
-/// those of some moment during the read. This holds while
+/// No event is lost or counted twice, under any interleaving. An event counts in the bucket of its
+/// time or, if that bucket has already closed, in the newest bucket. Response times are truncated
+/// to whole microseconds. A figure that is read while other threads count is the figure of some
+/// moment during the read. This holds while
 ///
 /// * the weights that pass add up to less than 2³¹ in the window and in each second,
 /// * the weights that are refused add up to less than 2⁴⁰ in one bucket and in one second,
@@ -127,12 +127,12 @@ impl NodeView {
     /// # Accuracy
     ///
     /// Exact while no other thread counts, with one exception: if a call waits while a
-    /// [reload](crate::Sentinel::reload) changes the buckets, and is then dropped, the number
-    /// is too low by its weight until its bucket opens. The number is computed from several
-    /// words that are read one after the other: while other threads count, it can be off by
-    /// the calls that start, wait or end in that moment, and a call of weight 5 can be seen
-    /// as 5 calls until it has started. A [system rule](crate::SystemRule) uses this number;
-    /// an [isolation rule](crate::IsolationRule) counts exactly, in a single word.
+    /// [reload](crate::Sentinel::reload) changes the buckets, and is then dropped, the number is
+    /// too low by the weight of that call until its bucket opens. The number is computed from
+    /// several words that are read one after the other: while other threads count, it can be off by
+    /// the calls that start, wait or end in that moment, and a call of weight 5 can be seen as 5
+    /// calls until it has started. A [system rule](crate::SystemRule) uses this number; an
+    /// [isolation rule](crate::IsolationRule) counts exactly, in a single word.
     #[doc(alias("in_flight"))]
     #[must_use]
     pub fn concurrency(&self) -> u32 {
@@ -326,8 +326,8 @@ impl<'a> InboundView<'a> {
         sum
     }
 
-    /// Returns the number of calls that wait, for a borrowed place or for their turn in a
-    /// queue.
+    /// Returns the number of calls that wait: for a borrowed place, for their turn in a queue, for
+    /// a slot, or for a place of their value.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         let mut sum: u32 = 0;
@@ -359,8 +359,8 @@ impl<'a> InboundView<'a> {
         sum
     }
 
-    /// Returns the seconds of the last minute, oldest first, for the nodes that
-    /// [keep them](crate::Builder::minute): by default, not for names that callers make up.
+    /// Returns the seconds of the last minute, oldest first, added up over the nodes that [keep
+    /// seconds](crate::Builder::minute). By default, nodes of names that callers make up do not.
     #[must_use]
     pub fn seconds(&self) -> Vec<NodeBucket> {
         let mut sum = Vec::new();

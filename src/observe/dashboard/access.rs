@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use http::header::{HOST, ORIGIN, REFERER};
 use http::{Request, StatusCode};
 
-use super::wire::{CommandRefused, only};
+use super::wire::{CommandRefused, single_value};
 use crate::base::sync::Lock;
 use crate::call::canonical;
 use crate::key::Nets;
@@ -28,7 +28,7 @@ impl KnownPeers {
     }
 
     /// Records the current addresses of the dashboard.
-    pub(super) fn found(&self, addresses: &[SocketAddr]) {
+    pub(super) fn set_dashboard(&self, addresses: &[SocketAddr]) {
         let addresses = addresses.iter().map(|it| canonical(it.ip())).collect();
         *self.dashboard.lock() = addresses;
     }
@@ -52,7 +52,7 @@ pub(super) fn check(request: &Request<()>) -> Result<(), CommandRefused> {
     {
         return forbidden("requests of browsers are refused");
     }
-    match only(fields, &HOST) {
+    match single_value(fields, &HOST) {
         Ok(Some(host)) if is_address(host) => Ok(()),
         _ => forbidden("Host must be an address, such as 127.0.0.1:8719"),
     }

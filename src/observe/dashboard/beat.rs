@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::access::KnownPeers;
 use super::start::hostname;
-use super::wire::{IncomingBytes, MOST_HEAD, encoded, only, response};
+use super::wire::{IncomingBytes, MOST_HEAD, encoded, response, single_value};
 use super::{BeatState, VERSION};
 use crate::base::wall::since_1970;
 
@@ -65,7 +65,7 @@ impl HeartBeat {
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             beats.tick().await;
-            let outcome = timeout(LONGEST, self.once()).await;
+            let outcome = timeout(LONGEST, self.send_beat()).await;
             let outcome =
                 outcome.unwrap_or_else(|_| Err(BeatProblem::new("does not answer within 3 s")));
             let named = |BeatProblem(why)| format!("{}: {why}", self.dashboard);
@@ -80,13 +80,13 @@ impl HeartBeat {
         let found = lookup_host(&self.dashboard).await;
         let mut found: Vec<_> = found?.collect();
         found.sort_by_key(SocketAddr::is_ipv6);
-        self.access.found(&found);
+        self.access.set_dashboard(&found);
         Ok(found)
     }
 
     /// Sends one beat. `Ok` holds a problem that the dashboard does not report although it accepted
     /// the beat.
-    async fn once(&self) -> Result<Option<BeatProblem>, BeatProblem> {
+    async fn send_beat(&self) -> Result<Option<BeatProblem>, BeatProblem> {
         let found = self.look_up().await?;
         let mut stream = TcpStream::connect(&*found).await?;
         let ip = match self.advertise {
@@ -149,7 +149,7 @@ async fn read(stream: &mut TcpStream) -> Result<(), BeatProblem> {
         )));
     }
     let is_chunked = fields.contains_key(TRANSFER_ENCODING);
-    let length = only(&fields, &CONTENT_LENGTH).map_err(|()| malformed())?;
+    let length = single_value(&fields, &CONTENT_LENGTH).map_err(|()| malformed())?;
     let length: Option<usize> = length.and_then(|text| text.parse().ok());
     let body = loop {
         let body = incoming.all();

@@ -54,7 +54,7 @@ impl Calendar {
     }
 
     /// Checks whether the wall time has jumped, and begins a new span if it has.
-    pub(super) fn look(&mut self, now: Tick, wall: SystemTime) {
+    pub(super) fn update(&mut self, now: Tick, wall: SystemTime) {
         let ahead = ahead(now, wall);
         if (ahead - self.present.ahead).abs() <= JUMP {
             return;
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!([6, 7, 8].map(|it| calendar.unix(it)), [106, 107, 108]);
         for drift in [-2_000, -700, 0, 400, 2_000_i64] {
             let wall = wall(157_900_i64.saturating_add(drift) as u64);
-            calendar.look(Tick::from_millis(57_250), wall);
+            calendar.update(Tick::from_millis(57_250), wall);
             assert_eq!([6, 57].map(|it| calendar.unix(it)), [106, 157], "{drift}");
         }
     }
@@ -115,11 +115,11 @@ mod tests {
     #[test]
     fn a_jump_moves_the_present_second_and_later_ones() {
         let mut calendar = Calendar::new(Tick::from_millis(7_000), wall(107_500));
-        calendar.look(Tick::from_millis(10_900), wall(3_711_400));
+        calendar.update(Tick::from_millis(10_900), wall(3_711_400));
         let mapped = [8, 9, 10, 11].map(|it| calendar.unix(it));
         assert_eq!(mapped, [108, 109, 3_710, 3_711]);
         // The wall time jumps back.
-        calendar.look(Tick::from_millis(12_000), wall(112_500));
+        calendar.update(Tick::from_millis(12_000), wall(112_500));
         let mapped = [9, 10, 11, 12, 13].map(|it| calendar.unix(it));
         assert_eq!(mapped, [109, 3_710, 3_711, 112, 113]);
     }
@@ -129,7 +129,7 @@ mod tests {
         let mut calendar = Calendar::new(Tick::ZERO, wall(0));
         for jump in 1..1_000_u64 {
             let seconds = jump * 60;
-            calendar.look(Tick::from_millis(seconds * 1_000), wall(seconds * 10_000));
+            calendar.update(Tick::from_millis(seconds * 1_000), wall(seconds * 10_000));
             assert_eq!(calendar.unix(seconds), (seconds * 10) as i64);
         }
         assert!(calendar.past.len() <= 4);

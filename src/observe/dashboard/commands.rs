@@ -143,7 +143,7 @@ impl Commands {
         let now = time.check_for_creation(time.read());
         let calendar = {
             let mut calendar = self.calendar.lock();
-            calendar.look(now, wall_time());
+            calendar.update(now, wall_time());
             calendar.clone()
         };
         lines(registry, &calendar, now, params, pace).await

@@ -327,8 +327,8 @@ fn carry_breaker(rule: &CircuitBreakerRule, old: &CircuitBreakerRule) -> Circuit
     let exceeds = rule.get_exceeds() && old.get_exceeds();
     let new = if exceeds { new.exceeds() } else { new };
     // A minimum that equals the default stays unset if it was unset before.
-    let is_said = old.get_min_calls().is_some() || Some(min_calls(&new)) != rule.get_min_calls();
-    let calls = rule.get_min_calls().filter(|_| is_said);
+    let is_explicit = old.get_min_calls().is_some() || Some(min_calls(&new)) != rule.get_min_calls();
+    let calls = rule.get_min_calls().filter(|_| is_explicit);
     let new = with(new, calls, CircuitBreakerRule::min_calls)
         .open_for(rule.get_open_for())
         .interval(interval);
@@ -338,10 +338,10 @@ fn carry_breaker(rule: &CircuitBreakerRule, old: &CircuitBreakerRule) -> Circuit
 }
 
 fn carry_system(rule: SystemRule, old: &SystemRule) -> SystemRule {
-    let looks = rule.get_load().is_some();
+    let has_load = rule.get_load().is_some();
     let rule = with(
         rule,
-        looks.then(|| old.get_capacity()),
+        has_load.then(|| old.get_capacity()),
         SystemRule::capacity,
     );
     // A form's limit is read back as 1 ns more, for `>` in place of `>=`. For an average that makes

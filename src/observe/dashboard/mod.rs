@@ -29,28 +29,29 @@
 //! | hot parameters | [`KeyedRule`](crate::KeyedRule) for the parameter [at a place](crate::KeyedRule::param_at) |
 //!
 //! With a [sink](Dashboard::push), rules that the dashboard sends are checked, stored in the sink
-//! for the next start of the program, and come into force. If any of them is invalid, nothing
-//! changes, and the dashboard shows why. Nothing changes either if the sink fails, or [has other
+//! for the next start of the program, and come into force. If any rule is invalid, nothing changes,
+//! and the dashboard shows why. Nothing changes either if the sink fails, or [has other
 //! rules](crate::source::SourceErrorKind::Changed) than those in force.
 //!
-//! A form of the dashboard adds, changes or removes one rule, and sends all others of the type from
-//! the dashboard's memory: the rules that it has read last, or none after its restart. If what is
-//! sent lacks two rules that are in force, or lacks one and changes another, the dashboard has not
-//! read the rules in force. Then the request is refused, and the answer says what to do: open the
-//! list of the rules of this type, which reads them, and send again. A script that replaces all
+//! A form of the dashboard adds, changes or removes one rule, and sends all other rules of the type
+//! from the dashboard's memory: the rules that it has read last, or none after its restart. If what
+//! is sent lacks two rules that are in force, or lacks one and changes another, the dashboard has
+//! not read the rules in force. Then the request is refused, and the answer says what to do: open
+//! the list of the rules of this type, which reads them, and send again. A script that replaces all
 //! rules of a type says so by a third parameter, `replace=all`. With the feature `tracing`, each
 //! change is logged in one line, with the rules that were added, changed and removed. Each refusal
 //! is logged as well: for three of the types the dashboard does not show why rules were refused.
 //!
 //! A rule that is in "cluster" mode in the form becomes a [shared](crate::FlowRule::shared) rule if
 //! the engine has a [store](crate::Builder::store), as with
-//! [`Document::with_store`](crate::document::Document::with_store). It has no id, because the
-//! dashboard numbers rules anew whenever it reads them; so the processes find their common count by
-//! the resource. A rule that already has an id keeps it. Without a store such a rule is refused.
+//! [`Document::with_store`](crate::document::Document::with_store). The shared rule has no id,
+//! because the dashboard numbers rules anew whenever it reads them; so the processes find their
+//! common count by the resource. A rule that already has an id keeps it. Without a store, a rule in
+//! "cluster" mode is refused.
 //!
 //! Problems of a rule are reported in the terms of the form: the resource, the field and its range,
 //! the newest rule first. The dashboard shows no warnings, so a rule that would do something else
-//! than the form says, such as one of 0.5 calls a second without a queue, is refused as well.
+//! than the form says, such as a rule of 0.5 calls a second without a queue, is refused as well.
 //!
 //! # Access
 //!
@@ -61,7 +62,7 @@
 //! is not an address: otherwise a web page could call a server on the same machine. Rules are
 //! changed by `POST` only. The head of a request has at most 16 KiB and its body 1 MiB, a request
 //! can take 10 s, and there are at most 16 connections. Anyone who can send from an allowed address
-//! can change rules, so keep the network between the two closed to others.
+//! can change rules, so keep other machines off the network between the dashboard and the program.
 
 mod access;
 mod beat;

@@ -99,8 +99,8 @@ pub(super) fn as_read(rules: &Rules, form: JavaForm) -> Vec<Rule> {
 /// they are [read back](as_read).
 pub(super) fn is_among(read: &[Rule], form: JavaForm, value: &Value) -> bool {
     let in_cluster = value["clusterMode"] == true;
-    // A rule in cluster mode that cannot be shared is read as one of this process alone. It must
-    // not count as known.
+    // A rule in cluster mode that cannot be shared is read as a rule of this process alone, which
+    // must not count as known.
     let rule = form.read(value);
     let rule = rule.filter(|rule| rule.is_shared() == in_cluster);
     rule.is_some_and(|rule| {
@@ -144,8 +144,8 @@ impl Merged {
 fn merged_each(rules: &Rules, shown: &[Option<ShownRule>], pushed: Vec<Rule>) -> Merging {
     let mut pushed: Vec<Option<Rule>> = pushed.into_iter().map(Some).collect();
     let mut after: Vec<Option<Rule>> = vec![None; rules.len()];
-    // Pairs equal rules first: if one of a resource's two rules is equal, the other has changed.
-    // Rules that are now for another origin or of another kind are paired last.
+    // Pairs equal rules first: if one of a resource's two rules is equal, the other rule has
+    // changed. Rules that are now for another origin or of another kind are paired last.
     for is_same in [is_equal, is_alike, is_of_same_calls, is_of_same_resource] {
         for ((rule, shown), after) in rules.iter().zip(shown).zip(&mut after) {
             let Some(shown) = shown.as_ref().filter(|_| after.is_none()) else {

@@ -214,7 +214,7 @@ fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Option<HeaderMap> {
 
 /// Returns the value of a header that occurs at most once; `Err` if it occurs several times, or if
 /// its value is not visible ASCII.
-pub(super) fn only<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ()> {
+pub(super) fn single_value<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ()> {
     let mut values = fields.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
@@ -230,7 +230,7 @@ pub(super) fn body_length(request: &Request<()>) -> Result<usize, CommandRefused
     if fields.contains_key(TRANSFER_ENCODING) {
         return Err(needed());
     }
-    match only(fields, &CONTENT_LENGTH) {
+    match single_value(fields, &CONTENT_LENGTH) {
         Ok(None) if request.method() == Method::POST => Err(needed()),
         Ok(None) => Ok(0),
         Ok(Some(text)) if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() => {
@@ -249,7 +249,7 @@ pub(super) fn body_length(request: &Request<()>) -> Result<usize, CommandRefused
 /// Returns whether the content type is that of a form. If it names a charset, the charset must be
 /// UTF-8.
 pub(super) fn is_form(fields: &HeaderMap) -> bool {
-    let Ok(Some(text)) = only(fields, &CONTENT_TYPE) else {
+    let Ok(Some(text)) = single_value(fields, &CONTENT_TYPE) else {
         return false;
     };
     let mut parts = text.split(';').map(str::trim);

@@ -87,7 +87,7 @@ impl LineBudget {
             Stage::Began => (&mut self.began, MOST_BEGAN),
             Stage::Ongoing | Stage::Ended => (&mut self.later, MOST_LATER),
         };
-        if takes(spent, most) {
+        if count_line(spent, most) {
             return lines.push(LogLine::Refusals(refusals));
         }
         // The refusals of an episode that continues are counted when the summary is written.
@@ -103,7 +103,7 @@ impl LineBudget {
     /// Adds a line on a breaker, which stands for `changes` changes, if the budget allows.
     /// Otherwise counts the changes for the summary.
     pub(super) fn breaker(&mut self, change: Changed, changes: u64, lines: &mut Vec<LogLine>) {
-        if takes(&mut self.breakers, MOST_BREAKERS) {
+        if count_line(&mut self.breakers, MOST_BREAKERS) {
             return lines.push(match changes {
                 0 | 1 => LogLine::Breaker(change),
                 _ => LogLine::Flapped(change, changes),
@@ -119,7 +119,7 @@ impl LineBudget {
 
     pub(super) fn shedding(&mut self, due: Vec<LogLine>, lines: &mut Vec<LogLine>) {
         for line in due {
-            if takes(&mut self.shedding, MOST_SHEDDING) {
+            if count_line(&mut self.shedding, MOST_SHEDDING) {
                 lines.push(line);
             }
         }
@@ -127,7 +127,7 @@ impl LineBudget {
 
     pub(super) fn store(&mut self, due: Vec<LogLine>, lines: &mut Vec<LogLine>) {
         for line in due {
-            if takes(&mut self.store, MOST_STORE) {
+            if count_line(&mut self.store, MOST_STORE) {
                 lines.push(line);
             } else {
                 self.store_left_out += 1;
@@ -137,7 +137,7 @@ impl LineBudget {
 }
 
 /// Returns whether the budget has room for one more line, and counts the line if it has.
-fn takes(spent: &mut u32, most: u32) -> bool {
+fn count_line(spent: &mut u32, most: u32) -> bool {
     let has_room = *spent < most;
     *spent += u32::from(has_room);
     has_room

@@ -236,7 +236,7 @@ fn rule_that_grew_most(
 ) -> Option<String> {
     let kind = most_of(by_kind);
     let listed = rules.listed().with_labels();
-    let may_be = listed.filter(|(rule, _)| {
+    let candidates = listed.filter(|(rule, _)| {
         let is_its = match &who.0 {
             Some((name, _)) => rule.resource() == &**name,
             None => false,
@@ -244,7 +244,7 @@ fn rule_that_grew_most(
         let is_for_all = rule.is_default() || kind == BlockKind::System;
         may_refuse(rule, kind) && (is_its || is_for_all)
     });
-    let most = may_be
+    let most = candidates
         .map(|(_, label)| (grown(&label.id), &label.id))
         .max_by_key(|it| it.0);
     most.filter(|(count, _)| *count > 0)

@@ -17,7 +17,7 @@ use crate::rule::{Rule, Rules};
 /// The target of all events.
 pub(super) const TARGET: &str = "tower_sentinel";
 
-/// One event.
+/// An event to log.
 #[derive(Debug)]
 pub(super) enum LogLine {
     Refusals(Refusals),

@@ -9,7 +9,7 @@
 //! | event, with the target `tower_sentinel` | level | when |
 //! |---|---|---|
 //! | `refusals began` | WARN | the first refusals of a resource after 10 s without any |
-//! | `refusals go on`, `refusals ended` | INFO | every 60 s; after 10 s without any, with their number |
+//! | `refusals go on`, `refusals ended` | INFO | every 60 s while they continue; after 10 s without any. Both have the number of refusals |
 //! | `breaker opened`, `breaker closed`, `breaker half-open` | WARN, INFO, DEBUG | each change |
 //! | `breaker flapped` | WARN if it is open, or INFO | from the second opening within a minute on, instead of each change: 10 s after the last change, or once a minute |
 //! | `shedding began`, `shedding ended` | WARN, INFO | an adaptive rule has shut a class of calls; all are open again. At most once a minute for a resource |
@@ -18,7 +18,7 @@
 //! | `rules changed` | INFO | the page or Sentinel's dashboard has changed rules: those added, changed and removed; also without a journal |
 //! | `rules refused` | WARN | Sentinel's dashboard has sent rules that were refused, and why; also without a journal |
 //! | `rules kept`, `rules readable again` | WARN, INFO | a [watch](Journal::watch) fails; it has recovered |
-//! | `keys share a quota`, `calls without a key`, `no place for names` | WARN | the first ones after 10 min without any |
+//! | `keys share a quota`, `calls without a key`, `no place for names` | WARN | the first calls with this problem after 10 min without any |
 //! | `store down`, `store back` | WARN, INFO | the [store](crate::Builder::store) has failed; it answers again |
 //! | `store refuses` | WARN | once a minute while it refuses requests |
 //! | `hook panicked` | ERROR | a hook has panicked |
@@ -71,7 +71,7 @@ const MOST_CHANGES: usize = 256;
 /// Logs what happens in an engine, by [`tracing`]; see the [module](self).
 ///
 /// A journal must be polled: [`spawn`](Self::spawn) a thread for it, or call
-/// [`poll_once`](Self::poll_once) about once a second. It learns of changes of breakers by a
+/// [`poll_once`](Self::poll_once) about once a second. It receives changes of breakers through a
 /// [hook](crate::Hook) named `journal`, which receives nothing else and is removed when the journal
 /// is dropped. Create one journal per engine.
 ///

@@ -59,7 +59,7 @@ const OF_CLIENTS: [&str; 9] = [
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessDenied {
-    /// The host name in the request is not one of the page's.
+    /// The host name in the request is not a name of the page.
     Host,
     /// The address of the peer is unknown.
     UnknownPeer,
@@ -67,7 +67,7 @@ pub(super) enum AccessDenied {
     ForeignPeer,
     /// A proxy on this machine can have sent the request, on behalf of any client.
     Forwarded,
-    /// The request has no token, or a wrong one.
+    /// The request has no token, or a wrong token.
     Token,
 }
 

@@ -35,8 +35,8 @@ const MOST_BYTES: usize = 1 << 20;
 /// | request | body | answer |
 /// |---|---|---|
 /// | `GET ?rules` | | the rules in force as a JSON [document](crate::document), and their version as `ETag` |
-/// | `POST ?rules&check` | such a document | `problems` and `diff`; nothing changes |
-/// | `POST ?rules`, `If-Match: version` | such a document | 200 and `diff`: the rules are stored in the sink, and in force |
+/// | `POST ?rules&check` | rules as a JSON document | `problems` and `diff`; nothing changes |
+/// | `POST ?rules`, `If-Match: version` | rules as a JSON document | 200 and `diff`: the rules are stored in the sink, and in force |
 /// | `POST ?breaker` | `resource`, `direction`, `rule`, `set` | `state`; `open` holds until `close`, which also closes a breaker that has opened by itself |
 /// | `POST ?left` | `resource`, `direction`, `rule`, `value` | `left`: the remaining tokens of a value, such as an address or a user; `null` without a limit |
 /// | `POST ?reset` | as for `left` | gives the value its whole quota back; `reset` says whether it had spent any; of a [shared](crate::KeyedRule::shared) rule in all processes |
@@ -180,7 +180,7 @@ impl EditablePage {
             Action::Breaker => self.breaker(&body),
             Action::Value(action) => self.value_action(action, &body).await,
         };
-        // So that the next state shows the change.
+        // The last state is forgotten, so that the next state shows the change.
         self.page.rounds.forget();
         answer
     }

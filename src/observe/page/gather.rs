@@ -50,7 +50,7 @@ pub(super) struct Gathered {
     names: String,
     pub(super) rows: Vec<PageRow>,
     pub(super) minute: LastMinute,
-    /// Breakers, each with its resource; the ones that refuse calls come first.
+    /// Breakers, each with its resource; breakers that refuse calls come first.
     pub(super) breakers: Vec<(String, Direction, BreakerView)>,
     pub(super) breaker_count: usize,
     /// The number of open and half-open breakers of resources that are not shown.

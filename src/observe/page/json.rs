@@ -9,7 +9,7 @@ use crate::read::write_text;
 #[derive(Debug, Default)]
 pub(super) struct Json {
     text: String,
-    /// Whether the next value follows another one.
+    /// Whether the next value follows another value.
     needs_comma: bool,
 }
 

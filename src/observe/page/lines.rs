@@ -31,7 +31,8 @@ pub(super) struct RuleLine {
     pub(super) words: String,
 }
 
-/// The tightest limits of the rules for one name, and whether it has rules of some kinds.
+/// The tightest limits of the rules for one name, and whether it has flow rules and isolation
+/// rules.
 #[derive(Clone, Copy, Debug, Default)]
 struct NameLimits {
     limits: LimitFigures,

@@ -9,8 +9,8 @@
 //!     .route_service("/sentinel", Page::new(&sentinel));
 //! ```
 //!
-//! The page is one route: its files and its data are queries on its own path. So it works under
-//! any path, behind `nest`, with a slash at the end or not, and without a router at all.
+//! The page is one route: its files and its data are queries on the path of the page. So it works
+//! under any path, behind `nest`, with a slash at the end or not, and without a router at all.
 //!
 //! # Who may look
 //!
@@ -22,7 +22,7 @@
 //! that adds no such field and sends HTTP/1.1 to a loopback address, as nginx does with a bare
 //! `proxy_pass` and `proxy_http_version 1.1`, cannot be distinguished from a caller on this
 //! machine: if there can be one, set a [token](Page::token). All other callers get a 403 that names
-//! the line to write:
+//! the line of code to add:
 //!
 //! | for | write |
 //! |---|---|

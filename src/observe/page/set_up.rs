@@ -126,10 +126,10 @@ impl Page {
         self
     }
 
-    /// Shows the outcome of the polls of a [watch](crate::source::Watch), under a name such as that
-    /// of its file: when the rules were last read, or the error if they cannot be read. The text of
-    /// an error is shown in full, and can contain a value of the file. Call it once for each watch.
-    /// The page does not keep the watch alive.
+    /// Shows the outcome of the polls of a [watch](crate::source::Watch), under a name, such as the
+    /// name of its file: when the rules were last read, or the error if they cannot be read. The
+    /// text of an error is shown in full, and can contain a value of the file. Call it once for
+    /// each watch. The page does not keep the watch alive.
     #[must_use]
     pub fn watch(mut self, name: impl Into<String>, watch: &Watch) -> Self {
         let watch = (name.into(), watch.status.clone());

@@ -145,7 +145,7 @@ impl StateWriter {
                     first.push(row);
                 }
             }
-            first.sort_by(|a, b| gathered.by(query.sort, a, b));
+            first.sort_by(|a, b| gathered.compare(query.sort, a, b));
             first.truncate(query.rows);
             pace.spend(PORTION / 2).await;
         }
@@ -353,7 +353,7 @@ fn write_system(json: &mut Json, sentinel: &Sentinel, gathered: &Gathered) {
 
 impl Gathered {
     /// Compares two rows: by the figure, larger first, then by the name.
-    fn by(&self, sort: Sort, a: &PageRow, b: &PageRow) -> Ordering {
+    fn compare(&self, sort: Sort, a: &PageRow, b: &PageRow) -> Ordering {
         let [pass, block, _, error] =
             std::array::from_fn(|place| b.rates[place].total_cmp(&a.rates[place]));
         let figure = match sort {

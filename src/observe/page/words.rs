@@ -125,7 +125,7 @@ impl RuleSettings {
         if self.find("by_origin").is_some() {
             words.push_str(" for each origin");
         }
-        self.whose(words)?;
+        self.add_scope(words)?;
         if self.find("in_context").is_some() {
             words.push_str(", in one context");
         }
@@ -172,7 +172,7 @@ impl RuleSettings {
 
     fn isolation(&self, words: &mut String) -> std::fmt::Result {
         write!(words, "{} at once", self.number("max").unwrap_or_default())?;
-        self.whose(words)?;
+        self.add_scope(words)?;
         self.add_time(words, ", queue up to", "queue")
     }
 
@@ -230,8 +230,8 @@ impl RuleSettings {
         Ok(())
     }
 
-    /// Adds which calls count, unless all calls of the rule's resource do.
-    fn whose(&self, words: &mut String) -> std::fmt::Result {
+    /// Adds which calls the rule counts, unless it counts all calls of its resource.
+    fn add_scope(&self, words: &mut String) -> std::fmt::Result {
         match self.text("for_origin") {
             Some("other") => words.push_str(" for each other origin"),
             Some(_) => words.push_str(" for one origin"),
