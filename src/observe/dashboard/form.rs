@@ -327,7 +327,8 @@ fn carry_breaker(rule: &CircuitBreakerRule, old: &CircuitBreakerRule) -> Circuit
     let exceeds = rule.get_exceeds() && old.get_exceeds();
     let new = if exceeds { new.exceeds() } else { new };
     // A minimum that equals the default stays unset if it was unset before.
-    let is_explicit = old.get_min_calls().is_some() || Some(min_calls(&new)) != rule.get_min_calls();
+    let is_explicit =
+        old.get_min_calls().is_some() || Some(min_calls(&new)) != rule.get_min_calls();
     let calls = rule.get_min_calls().filter(|_| is_explicit);
     let new = with(new, calls, CircuitBreakerRule::min_calls)
         .open_for(rule.get_open_for())

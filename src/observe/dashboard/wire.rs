@@ -214,7 +214,10 @@ fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Option<HeaderMap> {
 
 /// Returns the value of a header that occurs at most once; `Err` if it occurs several times, or if
 /// its value is not visible ASCII.
-pub(super) fn single_value<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ()> {
+pub(super) fn single_value<'a>(
+    fields: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a str>, ()> {
     let mut values = fields.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
