@@ -130,9 +130,9 @@ mod tests {
         let latest = Latest(AtomicU64::new(NEVER));
         let now = Tick::from_nanos(100 + SLACK_NS);
         assert_eq!(latest.ago(now), None);
-        for (noted, stands) in [(50, 50), (40, 50), (60 + SLACK_NS, 60 + SLACK_NS), (59, 59)] {
+        for (noted, expected) in [(50, 50), (40, 50), (60 + SLACK_NS, 60 + SLACK_NS), (59, 59)] {
             latest.note(Tick::from_nanos(noted));
-            let ago = Duration::from_nanos(100 + SLACK_NS - stands);
+            let ago = Duration::from_nanos(100 + SLACK_NS - expected);
             assert_eq!(latest.ago(now), Some(ago), "{noted}");
         }
         assert_eq!(latest.ago(Tick::ZERO), Some(Duration::ZERO), "it is ahead");

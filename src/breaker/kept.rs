@@ -32,6 +32,7 @@ struct Kept {
     by_name: HashMap<NameHash, (u64, Breakers)>,
     /// The resources, oldest first: by ascending number.
     by_number: VecDeque<(u64, NameHash)>,
+    /// The number of the next resource that arrives.
     next: u64,
     /// The number of breakers of all resources.
     count: usize,

@@ -11,28 +11,33 @@ fn a_listener_sees_all_changes_made() {
     // delay the second breaker.
     let breakers = Breakers::new([spec(), spec()], at(0), None);
     let states = || [breakers.state(0), breakers.state(1)];
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     for _ in 0..5 {
         let call = breakers.admit(at(0), &mut |_| {}).unwrap();
         breakers.complete(at(0), call, ms(0), true, &mut |change| {
-            told.push((change.index, states()));
+            reports.push((change.index, states()));
         });
     }
-    assert_eq!(told, [(0, [Open, Open]), (1, [Open, Open])]);
-    told.clear();
-    let admitted = breakers.admit(at(2_000), &mut |change| told.push((change.index, states())));
-    assert_eq!(told, [(0, [HalfOpen, HalfOpen]), (1, [HalfOpen, HalfOpen])]);
-    told.clear();
-    breakers.release(admitted.unwrap(), &mut |change| {
-        told.push((change.index, states()));
+    assert_eq!(reports, [(0, [Open, Open]), (1, [Open, Open])]);
+    reports.clear();
+    let admitted = breakers.admit(at(2_000), &mut |change| {
+        reports.push((change.index, states()))
     });
-    assert_eq!(told, [(0, [Open, Open]), (1, [Open, Open])]);
-    told.clear();
+    assert_eq!(
+        reports,
+        [(0, [HalfOpen, HalfOpen]), (1, [HalfOpen, HalfOpen])]
+    );
+    reports.clear();
+    breakers.release(admitted.unwrap(), &mut |change| {
+        reports.push((change.index, states()));
+    });
+    assert_eq!(reports, [(0, [Open, Open]), (1, [Open, Open])]);
+    reports.clear();
     let probe = breakers.admit(at(2_000), &mut |_| {}).unwrap();
     breakers.cancel(at(2_000), probe, ms(0), &mut |change| {
-        told.push((change.index, states()));
+        reports.push((change.index, states()));
     });
-    assert_eq!(told, [(0, [Open, Open]), (1, [Open, Open])]);
+    assert_eq!(reports, [(0, [Open, Open]), (1, [Open, Open])]);
 }
 
 #[test]

@@ -399,9 +399,9 @@ fn extreme_times_do_not_overflow() {
 fn an_operator_opens_and_closes() {
     let mut stage = Stage::new([spec(), spec()]);
     let old = stage.enter(0).unwrap();
-    let told = &mut |_| {};
-    stage.breakers.force_open(1, told);
-    stage.breakers.force_open(1, told);
+    let notify = &mut |_| {};
+    stage.breakers.force_open(1, notify);
+    stage.breakers.force_open(1, notify);
     let forever = Err((1, None));
     assert_eq!(stage.enter(1_000_000_000), forever);
     assert_eq!(stage.states(), [Closed, Open]);

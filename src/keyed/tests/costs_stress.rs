@@ -125,8 +125,8 @@ fn all_reservations_are_released_while_keys_evict_each_other() {
         });
         let figures = keys.cost_figures();
         // A thread can be so late that its charge adds nothing to a debt, and is cut off.
-        let told = figures.charged_total + figures.cut_total;
-        assert_eq!((figures.reserved, told), (0, charged));
+        let accounted = figures.charged_total + figures.cut_total;
+        assert_eq!((figures.reserved, accounted), (0, charged));
         assert!(keys.overflows() > 0, "they do crowd each other");
         for key in 0..12 {
             assert_eq!(keys.reserved(digest(key)), 0);

@@ -78,7 +78,7 @@ fn a_debt_is_paid_back_at_the_rate_of_the_last_call() {
 }
 
 #[test]
-fn a_key_of_two_limits_never_has_more_than_the_higher_one() {
+fn a_key_of_several_limits_never_has_more_than_the_highest() {
     // For any order of calls: in any time the key gets at most its largest capacity, plus the
     // tokens that the highest rate earns in that time.
     let mut seed = 7_u64;

@@ -30,13 +30,13 @@ fn a_wide_window_gives_the_same_answers_as_a_window_in_one_word() {
                 taken.map(|_| ()).map_err(|refusal| refusal.available_at())
             });
             assert_eq!(ours, theirs, "{n} at {now}");
-            let told = |keys: &HotKeys, limit: &KeyLimit| {
+            let figures = |keys: &HotKeys, limit: &KeyLimit| {
                 let left = keys.left(at(now), key, limit);
                 let room = [1, 4, 6].map(|n| keys.available_at(at(now), key, limit, n));
                 let next = keys.next_change(at(now), key, limit);
                 (left, room, next, keys.keys_in_use(at(now)))
             };
-            assert_eq!(told(&wide, &of_wide), told(&narrow, &of_narrow));
+            assert_eq!(figures(&wide, &of_wide), figures(&narrow, &of_narrow));
         }
     }
 }

@@ -8,27 +8,27 @@ use serde_json::Value;
 use super::classes::Answer;
 use super::{Step, keyed_rule};
 
-/// Holds the cases in which the clock runs back.
+/// Selects the cases in which the clock runs back.
 pub(super) fn clock_runs_back(answer: &Answer<'_>) -> bool {
     answer.case.has_tag("clock_")
 }
 
-/// Holds the cases that record a quirk of Sentinel.
+/// Selects the cases that record a quirk of Sentinel.
 pub(super) fn is_quirk(answer: &Answer<'_>) -> bool {
     answer.case.has_tag("quirk:")
 }
 
-/// Holds the cases that record a detail of Sentinel's implementation.
+/// Selects the cases that record a detail of Sentinel's implementation.
 pub(super) fn is_detail(answer: &Answer<'_>) -> bool {
     answer.case.has_tag("impl:")
 }
 
-/// Holds readings of the previous bucket of a ring that has only one bucket.
+/// Selects readings of the previous bucket of a ring that has only one bucket.
 pub(super) fn is_before_the_only_one(answer: &Answer<'_>) -> bool {
     answer.case.config["sample_count"] == 1 && answer.op() == "previous_window"
 }
 
-/// Holds answers after a weight of at least 2³¹.
+/// Selects answers after a weight of at least 2³¹.
 pub(super) fn is_huge(answer: &Answer<'_>) -> bool {
     answer.so_far().any(|step| {
         let n = step.get("n").and_then(Value::as_i64);
@@ -90,7 +90,7 @@ pub(super) fn is_near(answer: &Answer<'_>) -> bool {
     (recorded - ours).abs() <= (recorded * 0.05).max(1.0)
 }
 
-/// Holds the cases with a threshold below 10.
+/// Selects the cases with a threshold below 10.
 pub(super) fn is_low(answer: &Answer<'_>) -> bool {
     answer.case.config["count"].as_f64() < Some(10.0)
 }
@@ -142,22 +142,22 @@ pub(super) fn half_open_past(answer: &Answer<'_>) -> HalfOpenPast {
     past
 }
 
-/// Holds the stored tokens of rules that warm up.
+/// Selects the stored tokens of rules that warm up.
 pub(super) fn is_store(answer: &Answer<'_>) -> bool {
     answer.field == "stored_tokens"
 }
 
-/// Holds answers of a limit on concurrency after a call of a weight other than 1.
+/// Selects answers of a limit on concurrency after a call of a weight other than 1.
 pub(super) fn is_weighted_thread(answer: &Answer<'_>) -> bool {
     answer.case.config["grade"] == "thread" && is_weighted(answer)
 }
 
-/// Holds answers of a rule whose interval is not a second, after a call of a weight other than 1.
+/// Selects answers of a rule whose interval is not a second, after a call of a weight other than 1.
 pub(super) fn is_weighted_in_another_interval(answer: &Answer<'_>) -> bool {
     answer.case.config["interval_ms"] != 1_000 && is_weighted(answer)
 }
 
-/// Holds average response times after a call that took longer than a minute.
+/// Selects average response times after a call that took longer than a minute.
 pub(super) fn is_long(answer: &Answer<'_>) -> bool {
     let mut started = HashMap::new();
     ["avg_rt", "rt"].contains(&answer.field)
@@ -171,12 +171,12 @@ pub(super) fn is_long(answer: &Answer<'_>) -> bool {
         })
 }
 
-/// Holds average response times after a call of a weight other than 1.
+/// Selects average response times after a call of a weight other than 1.
 pub(super) fn is_weighted_average(answer: &Answer<'_>) -> bool {
     ["avg_rt", "rt"].contains(&answer.field) && is_weighted(answer)
 }
 
-/// Holds answers after a call that has a collection as an argument.
+/// Selects answers after a call that has a collection as an argument.
 pub(super) fn has_collection(answer: &Answer<'_>) -> bool {
     answer.so_far().any(|step| {
         let args = step.get("args").and_then(Value::as_array);
@@ -184,13 +184,13 @@ pub(super) fn has_collection(answer: &Answer<'_>) -> bool {
     })
 }
 
-/// Holds the cases with a refilled quota that refuses at once.
+/// Selects the cases with a refilled quota that refuses at once.
 pub(super) fn is_refilled(answer: &Answer<'_>) -> bool {
     let rule = &answer.case.config["rules"][0];
     rule["grade"] == "qps" && rule["control"] == "reject"
 }
 
-/// Holds the cases with a rule that has a queue.
+/// Selects the cases with a rule that has a queue.
 pub(super) fn is_queue(answer: &Answer<'_>) -> bool {
     answer.case.config["rules"][0]["control"] == "throttle"
 }
