@@ -62,7 +62,7 @@ const NO_GATEWAY: [&str; 7] = [
 ];
 
 /// Returns whether a rule of this kind is foreign, and refuses the first key that shows this.
-pub(super) fn is_refused(kind: Kind, fields: &mut Fields<'_>) -> bool {
+pub(super) fn refuse_foreign(kind: Kind, fields: &mut Fields<'_>) -> bool {
     let table = fields.table;
     let first = |keys: &[&'static str]| keys.iter().copied().find(|key| has(table, key));
     let of_no_gateway = first(&NO_GATEWAY);
@@ -104,7 +104,7 @@ fn warn_of_gateway(fields: &mut Fields<'_>, shows: &str) {
 }
 
 /// Returns whether a table is refused as a rule of any kind.
-pub(super) fn is_of_no_kind(table: &Entries) -> bool {
+pub(super) fn is_always_refused(table: &Entries) -> bool {
     is_wrapped(table) || of_tokens(table).is_some() || RUST.iter().any(|key| has(table, key))
 }
 

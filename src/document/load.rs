@@ -245,7 +245,7 @@ impl Document {
                     Some(rule)
                 })?;
             }
-            None if Kind::is_one(&table) => {
+            None if Kind::is_single_rule(&table) => {
                 let allowed = "a list of tables; one of Sentinel's rules is read in a list, `[…]`";
                 fields.refuse("rules", allowed);
                 fields.know_all();

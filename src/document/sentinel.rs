@@ -152,9 +152,9 @@ impl Kind {
             Datum::Table(table) => Some(table),
             _ => None,
         });
-        if tables.clone().next().is_some() && tables.clone().all(foreign::is_of_no_kind) {
-            // Rules of any kind would be refused, with a better message than that of an unknown
-            // kind.
+        if tables.clone().next().is_some() && tables.clone().all(foreign::is_always_refused) {
+            // All of them are refused as rules of any kind, with a better message than that of an
+            // unknown kind.
             return Some(Kind::Flow);
         }
         let mut kinds = tables
@@ -179,14 +179,14 @@ impl Kind {
     }
 
     /// Returns whether a table looks like a single rule.
-    pub(super) fn is_one(table: &Entries) -> bool {
+    pub(super) fn is_single_rule(table: &Entries) -> bool {
         !has(table, "kind") && (has(table, "resource") || marks(table).next().is_some())
     }
 
     /// Translates the rule in a table. `None` if the rule is invalid, or if it does nothing.
     pub(super) fn translate(self, fields: &mut Fields<'_>) -> Option<Rule> {
         let table = fields.table;
-        if foreign::is_refused(self, fields) {
+        if foreign::refuse_foreign(self, fields) {
             return None;
         }
         if let Some((other, key)) = self.marks_of_another(table) {

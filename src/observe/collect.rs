@@ -347,6 +347,7 @@ fn refusals(row: &Row, reasons: u16) -> impl Iterator<Item = (BlockKind, u64)> {
     blocks.filter(move |(kind, count)| *count > 0 || reasons >> *kind as u16 & 1 == 1)
 }
 
+/// Creates the value of a sample of durations.
 fn times(sum: Duration, count: u64, histogram: Option<Histogram>) -> Value {
     let sum = sum.as_secs_f64();
     Value::Times {

@@ -20,7 +20,8 @@ use crate::base::panics::catch_panic;
 use crate::base::sync::Lock;
 use crate::base::thread::{PeriodicThread, ThreadHandle};
 
-/// The maximum number of absent series whose last figures are kept.
+/// The maximum number of absent series whose last figures are kept. It bounds the memory for series
+/// that do not come back.
 const MOST_ABSENT: usize = 10_000;
 
 /// Passes figures on to the recorder that the program has installed.
@@ -203,9 +204,9 @@ impl PublishedFigures {
         (count - last.count, sum - last.sum)
     }
 
-    /// Forgets the series of removed rules and, if too many series are absent, those absent for
-    /// longest. Other absent series are only left out of the export: their counts continue to grow,
-    /// and the last total is needed when they are back.
+    /// Forgets the series of removed rules and, if too many series are absent, the series that have
+    /// been absent for longest. Other absent series are only left out of the export: their counts
+    /// continue to grow, and the last total is needed when they are back.
     fn forget(&mut self, present: &PresentRules) {
         let round = self.round;
         self.totals
@@ -221,6 +222,7 @@ impl PublishedFigures {
 }
 
 impl PresentRules {
+    /// Notes the rule of a sample, and whether its engine has left rules out.
     fn note(&mut self, family: &Family, sample: &Sample) {
         let text = |name| {
             let mut labels = sample.labels();

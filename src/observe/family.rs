@@ -338,7 +338,7 @@ impl Family {
         parts
     }
 
-    /// Moves all samples into one list, as [`samples`](Self::samples) returns it.
+    /// Moves all samples into one list, which [`samples`](Self::samples) returns.
     pub(super) fn into_whole(mut self) -> Self {
         for part in self.take_parts() {
             self.samples.extend(part);
@@ -376,7 +376,8 @@ impl Family {
         self.spec.name == SPECS[Id::RulesLeftOut as usize].name
     }
 
-    /// Returns the samples. No two have the same labels. A figure that is not known has no sample.
+    /// Returns the samples. No two samples have the same labels. A figure that is not known has no
+    /// sample.
     #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
@@ -392,7 +393,7 @@ impl Sample {
     }
 
     /// Returns the id of the resource whose count this is, or 0 for other samples. A resource that
-    /// takes the name of an evicted one has another id, and its counts restart at 0.
+    /// takes the name of an evicted resource has another id, and its counts restart at 0.
     #[cfg(feature = "metrics")]
     pub(super) const fn resource_id(&self) -> u64 {
         self.resource_id
@@ -465,7 +466,7 @@ mod tests {
                 !help.contains(['\\', '"', '\n']) && help.ends_with('.'),
                 "{help}"
             );
-            // No sample of another family, with its suffix, has the name of this one.
+            // No sample of another family, with its suffix, has the name of this family.
             for suffix in ["_total", "_sum", "_count", "_bucket", "_created", "_info"] {
                 let stem = name.strip_suffix(suffix);
                 assert!(stem.is_none_or(|stem| !names.contains(stem)), "{name}");

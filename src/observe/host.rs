@@ -27,7 +27,7 @@ enum HostName {
         )]
         IpAddr,
     ),
-    /// In lower case.
+    /// A host name, in lower case.
     Name(String),
 }
 
@@ -74,6 +74,7 @@ impl Hosts {
     }
 }
 
+/// Returns the address or the name in `host`, without its port; `None` if it is malformed.
 fn host_of(host: &str) -> Option<HostName> {
     let name = without_port(host)?;
     if let Some(address) = name.strip_prefix('[') {

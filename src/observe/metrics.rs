@@ -29,7 +29,7 @@ use crate::source::{Watch, WatchStatus};
 const MAX_RESOURCES: usize = 200;
 /// The default maximum number of rules with series.
 const MAX_RULES: usize = 500;
-/// The work between two pauses, in resources read.
+/// The work between two pauses, in resources read. It bounds how long a poll holds a worker.
 const PORTION: usize = 16;
 
 /// The figures of one engine, or of several, for Prometheus: the service behind `/metrics`.

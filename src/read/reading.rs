@@ -265,6 +265,8 @@ impl PresentResource {
     }
 }
 
+/// Returns the slots in use and their limit: the smaller one of the adaptive and the fixed limit.
+/// `None` without a limit.
 fn slots(resource: &Resource, node: &Node) -> Option<(u32, u32)> {
     let fixed = resource.fixed_slot_limit().map(|slots| slots.limit);
     let limit = match (resource.adaptive_limit(), fixed) {

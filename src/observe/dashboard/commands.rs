@@ -25,7 +25,7 @@ use crate::sentinel::Sentinel;
 use crate::source::{NotPut, RuleSink, SourceErrorKind, put};
 use crate::stat::{Event, average_rt};
 
-/// The work between two pauses, in resources read.
+/// The work between two pauses, in resources read. It bounds how long a poll holds a worker.
 pub(super) const PORTION: usize = 16;
 
 /// All commands, each with its purpose.

@@ -12,9 +12,9 @@ use crate::engine::registry::Registry;
 use crate::read::{ResourceReading, read_resources_paced};
 use crate::stat::NodeBucket;
 
-/// The maximum number of lines in an answer if the request has no `maxLines`.
+/// The maximum number of lines in an answer if the request has no `maxLines`, as in Sentinel.
 const LINES: usize = 6_000;
-/// The maximum number of lines in any answer.
+/// The maximum number of lines in any answer, as in Sentinel.
 const MOST_LINES: usize = 12_000;
 /// The work of reading the seconds of one resource; writing one line is 1.
 const WORK: usize = 2;

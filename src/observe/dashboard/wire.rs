@@ -10,7 +10,8 @@ use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode, Uri, Version};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The maximum length of a head, in bytes.
+/// The maximum length of a head, in bytes. This and the next two bounds limit the memory of a
+/// connection.
 pub(super) const MOST_HEAD: usize = 16 << 10;
 /// The maximum length of a request's body, in bytes.
 pub(super) const MOST_BODY: usize = 1 << 20;

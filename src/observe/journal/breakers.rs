@@ -65,7 +65,7 @@ impl BreakerEpisodes {
         }
     }
 
-    /// Logs the breakers that flap, and forgets those that have not changed for a minute.
+    /// Logs the breakers that flap, and forgets breakers that have not changed for a minute.
     pub(super) fn poll(&mut self, now: Tick, budget: &mut LineBudget, lines: &mut Vec<LogLine>) {
         self.0.retain(|_, episode| {
             let is_due = now - episode.at >= SETTLED || now - episode.logged >= MINUTE;

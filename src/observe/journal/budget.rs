@@ -1,4 +1,4 @@
-//! Limits the lines that a journal writes in a minute, and sums up those that are left out.
+//! Limits the lines that a journal writes in a minute, and sums up the lines that are left out.
 //!
 //! There are separate budgets for the first refusals of episodes, later refusals, changes of
 //! breakers, shedding and the store. So no kind of line crowds out another kind. A summary of the

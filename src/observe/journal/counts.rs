@@ -86,6 +86,7 @@ struct SeenCounts {
     missing: u64,
 }
 
+/// Returns the growth of each count from `before` to `now`.
 fn difference(now: &ByKind, before: &ByKind) -> ByKind {
     std::array::from_fn(|kind| now[kind].saturating_sub(before[kind]))
 }
@@ -219,6 +220,7 @@ impl Counts {
     }
 }
 
+/// Returns the refusals of each rule, by its id.
 fn refused_by(rules: &RuleSet) -> HashMap<Arc<str>, u64> {
     let labels = rules.listed().with_labels();
     labels

@@ -41,6 +41,7 @@ pub(super) struct Refusals {
     pub(super) by_kind: ByKind,
 }
 
+/// The stage of an episode that a line reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Began,

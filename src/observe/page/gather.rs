@@ -27,7 +27,7 @@ use crate::sentinel::Sentinel;
 use crate::stat::{Event, Node, NodeBucket, Totals};
 use crate::store::StoreStatus;
 
-/// The work between two pauses, in resources read.
+/// The work between two pauses, in resources read. It bounds how long a poll holds a worker.
 pub(super) const PORTION: usize = 32;
 /// The maximum number of breakers that are shown.
 const MOST_BREAKERS: usize = 200;
