@@ -60,9 +60,9 @@
 //! | How do I read the statistics? | [`Sentinel::node`], [`Sentinel::snapshot`], [`hook`] |
 //! | How does the window work, and can I use it alone? | [`stat::LeapArray`], [`stat::SlidingWindow`] |
 //! | How do I limit by key without an engine? | [`keyed::KeyedLimiter`] |
-//! | How do I watch it run? | `observe::page` (feature `page`): a live page for the browser |
+//! | How do I watch a running engine? | `observe::page` (feature `page`): a live page for the browser |
 //! | How do I change rules while the program runs? | [`Sentinel::reload`], [`source`] |
-//! | How do I test with it? | [`ManualClock`] |
+//! | How do I test code with limits? | [`ManualClock`] |
 //!
 //! # Features
 //!
@@ -87,17 +87,18 @@
 //! Most features only add items. `axum` and `tonic` also change what a layer reads from a request:
 //!
 //! * With `axum`, if axum has matched the request, its default resource is axum's matched
-//!   path. Without it, the path is matched against the templates among the names of
-//!   the rules. Inside `nest`, and for methods of tonic in a router, the two names
+//!   path. Without `axum`, the path is matched against the templates among the names of
+//!   the rules. Inside `nest`, and for methods of tonic in a router, the two resources
 //!   [differ](key#what-the-feature-axum-changes).
 //! * [`PeerIp`](key::PeerIp) finds the addresses of axum's connections only with `axum`,
-//!   and those of tonic's only with `tonic`. If it finds none, all callers
-//!   [share one quota](key::PeerIp#if-no-address-is-there) by default.
+//!   and the addresses of tonic's connections only with `tonic`. If it finds no address,
+//!   all callers [share one quota](key::PeerIp#if-no-address-is-there) by default.
 //!
-//! Cargo turns a feature on for all crates of a program as soon as one of them asks for
-//! it. So a program that uses axum or tonic should turn the feature on itself. A library
-//! that cannot know should name its resources by [`SentinelLayer::resource`], which depends
-//! on no feature as long as its extractor does not look at routes.
+//! Cargo turns a feature on for all crates of a program as soon as one crate asks for it.
+//! So a program that uses axum or tonic should turn the feature on itself. A library, which
+//! cannot know the features of a program, should name its resources by
+//! [`SentinelLayer::resource`]. This depends on no feature as long as the extractor does not
+//! look at routes.
 //!
 //! The crate needs 64-bit atomic integers, which many 32-bit targets have as well. On
 //! WebAssembly (`wasm32-wasip1`) it works without `axum`, `tonic` and `dashboard`.

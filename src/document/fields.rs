@@ -345,7 +345,7 @@ impl<'a> Fields<'a> {
         self.problems.iter().all(Problem::is_warning)
     }
 
-    /// Returns all problems, including those of unknown keys.
+    /// Returns all problems, including the problems of unknown keys.
     pub(super) fn finish(&mut self) -> Vec<Problem> {
         if !self.knows_all {
             self.report_unknown();
@@ -413,7 +413,7 @@ pub(super) fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// Returns whether `written` is `name`, with hyphens and underscores taken as the same.
+/// Returns whether `written` is `name`; a hyphen equals an underscore.
 fn is_spelled(written: &str, name: &str) -> bool {
     let is_dash = |byte: u8| matches!(byte, b'-' | b'_');
     let mut both = written.bytes().zip(name.bytes());

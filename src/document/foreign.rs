@@ -49,8 +49,8 @@ const RUST: [&str; 24] = [
     "specific_items",
 ];
 
-/// Keys of `FlowRule` that no gateway's rule has. A rule with one of them is a `FlowRule`, and
-/// Sentinel ignores any gateway's keys in it.
+/// Keys of `FlowRule` that no gateway's rule has. A rule with one of these keys is a `FlowRule`,
+/// and Sentinel ignores any gateway's keys in it.
 const NO_GATEWAY: [&str; 7] = [
     "limitApp",
     "strategy",

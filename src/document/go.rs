@@ -134,7 +134,7 @@ const fn buckets(interval: u32) -> Option<u32> {
     }
 }
 
-/// Warns of keys that have a meaning only in rules for Java.
+/// Warns of keys that have an effect only in rules for Java.
 fn warn_of_java_keys(fields: &mut Fields<'_>) {
     let is_usual = |value: &Datum| match value {
         Datum::Text(origin) => origin.trim().is_empty() || origin == "default",

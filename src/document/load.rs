@@ -150,7 +150,7 @@ impl Document {
         }
     }
 
-    /// Creates a document of `rules`, as [`from_rules`](Self::from_rules), that keeps the
+    /// Creates a document of `rules`, like [`from_rules`](Self::from_rules), with the
     /// [store](Self::store) section of this document.
     #[must_use]
     pub fn with_rules(&self, rules: &Rules) -> Self {
@@ -175,7 +175,7 @@ impl Document {
     /// in the form of this crate.
     ///
     /// A value that the chosen format cannot express is left out (null) or becomes the nearest
-    /// value that it can express; no valid rule has such a value.
+    /// value that it can express; valid rules have only values that both formats can express.
     #[must_use]
     pub fn write(&self, format: Format) -> String {
         match (&self.tree, format) {
@@ -265,8 +265,8 @@ impl Document {
         })
     }
 
-    /// Reads a document of Sentinel, for an engine without a store and, if it has cluster rules,
-    /// with one.
+    /// Reads a document of Sentinel for an engine without a store. A document with cluster rules is
+    /// read for an engine with a store as well.
     fn of_sentinel(list: Vec<Datum>, kind: Kind) -> Result<Self, Problems> {
         let (rules, problems) = sentinel_rules(&list, kind, false)?;
         let shared = if cluster::has_cluster_rule(&list) {

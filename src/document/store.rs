@@ -40,7 +40,7 @@ const SHOWN: [&str; 9] = [
 /// | `sentinels` | the addresses of the Sentinels that watch the server, as a list or between commas; `url` then has the name of the master as its host, see `RedisStore::sentinel` |
 /// | `sentinels_env` | the name of the environment variable that has their addresses, instead of `sentinels` |
 /// | `cluster` | whether the server belongs to a Redis Cluster; `url` can then have several addresses between commas, see `RedisStore::cluster` |
-/// | `certificate_file` | the path of a PEM file with the certificates of the authorities to trust, instead of those of the machine: see `RedisStore::with_root_certificate` |
+/// | `certificate_file` | the path of a PEM file with the certificates of the authorities to trust, instead of the authorities of the machine: see `RedisStore::with_root_certificate` |
 /// | `client_certificate_file`, `client_key_file` | the paths of the certificate that is shown to servers, and of its key, both in PEM, and only together: see `RedisStore::with_client_certificate` |
 /// | `prefix` | the prefix of all keys in the store: the name of the service, in 1 to 32 ASCII letters, digits, `_`, `.`, `:` or `-`; required with an address, and only then |
 /// | `nodes` | [`StoreSettings::nodes`]: the number of processes that use the store |

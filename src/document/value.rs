@@ -246,7 +246,7 @@ impl<'de> Visitor<'de> for AnyValue {
         }
         match as_number(&table) {
             Some(number) if number.is_finite() => Ok(Datum::Number(number)),
-            // The message that the JSON parser itself has for such a number.
+            // The message that the JSON parser has for a number out of range.
             Some(_) => Err(A::Error::custom("number out of range")),
             None => Ok(Datum::Table(table)),
         }

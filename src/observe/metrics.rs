@@ -264,7 +264,7 @@ impl Metrics {
     }
 
     /// Returns the present figures: all families, also those without samples, always in the same
-    /// order. Both texts are written from them, and other exporters can use them.
+    /// order. Both text formats are written from these families, and other exporters can use them.
     ///
     /// ```
     /// use tower_sentinel::observe::{FamilyKind, Metrics};

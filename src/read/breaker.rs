@@ -176,8 +176,8 @@ impl BreakerView {
 
     /// Returns how many bad calls the breaker counts: in the interval up to now, among the last
     /// calls, or since the last good call. Whether failed or slow calls are bad depends on its
-    /// rule. While the breaker is open or half-open, it is the number with which it opened, or 0 if
-    /// [`force_open`](Self::force_open) has opened it.
+    /// rule. While the breaker is open or half-open, returns the number of bad calls with which it
+    /// opened, or 0 if [`force_open`](Self::force_open) has opened it.
     #[doc(alias("failures", "failure_count"))]
     #[must_use]
     pub fn bad_calls(&self) -> u64 {
@@ -189,7 +189,7 @@ impl BreakerView {
     }
 
     /// Returns the time since the end of the last bad call that was counted or was a probe; `None`
-    /// if there was none. Closing the breaker does not reset it.
+    /// if there was none. Closing the breaker does not reset this time.
     #[doc(alias("last_failure", "last_error"))]
     #[must_use]
     pub fn since_last_bad_call(&self) -> Option<Duration> {

@@ -19,7 +19,7 @@ impl Snapshot {
     /// `complete_qps` and `error_qps`. `name` is the name of an origin or a context.
     ///
     /// The state of single rules is in lists, whose entries have the id of the `rule`. A list is
-    /// empty if there are no such rules. Each node has these lists:
+    /// empty if there are no rules of its kind. Each node has these lists:
     ///
     /// * `breakers`: the `state` as the text of [`BreakerState`](crate::read::BreakerState)
     ///   (`closed`, `open`, `half-open`), `retry_after` in milliseconds or null, `in_state_for` in

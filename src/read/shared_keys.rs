@@ -115,7 +115,7 @@ impl SharedKeyedView {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the key is either reset or not, as after an error.
+    /// If the future is dropped, it is unknown whether the key is reset, as after an error.
     ///
     /// # Examples
     ///

@@ -256,9 +256,9 @@ impl NodeSnapshot {
     /// Returns whether this is the node of a resource whose name callers cannot make up. This is
     /// true if a rule names it, in shadow mode or not; if a rule that is not in shadow mode has
     /// named it since its first call; if a router or the name of a layer named it at its first
-    /// call; or if it is `__overflow__`. The number of such nodes is bounded by the names in the
-    /// program and its rules, so each can have a separate line in a table or an export. Always
-    /// false for origins and contexts.
+    /// call; or if it is `__overflow__`. The number of nodes for which it is true is bounded by the
+    /// names in the program and its rules, so each can have a separate line in a table or an
+    /// export. Always false for origins and contexts.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, Sentinel};
@@ -348,9 +348,9 @@ impl NodeSnapshot {
         self.slots_in_use
     }
 
-    /// Returns the concurrency limit that an [adaptive rule](crate::AdaptiveRule) has found,
-    /// in whole calls. While a probe lowers the limit, this is still the limit that was
-    /// found before it. `None` without such a rule.
+    /// Returns the concurrency limit that an [adaptive rule](crate::AdaptiveRule) has found, in
+    /// whole calls. While a probe lowers the limit, this is still the limit that was found before
+    /// it. `None` without an adaptive rule.
     #[must_use]
     pub const fn adaptive_limit(&self) -> Option<u32> {
         self.adaptive_limit

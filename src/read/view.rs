@@ -129,10 +129,10 @@ impl NodeView {
     /// Exact while no other thread counts, with one exception: if a call waits while a
     /// [reload](crate::Sentinel::reload) changes the buckets, and is then dropped, the number is
     /// too low by the weight of that call until its bucket opens. The number is computed from
-    /// several words that are read one after the other: while other threads count, it can be off by
-    /// the calls that start, wait or end in that moment, and a call of weight 5 can be seen as 5
-    /// calls until it has started. A [system rule](crate::SystemRule) uses this number; an
-    /// [isolation rule](crate::IsolationRule) counts exactly, in a single word.
+    /// several words that are read one after the other: while other threads count, the number can
+    /// be off by the calls that start, wait or end in that moment, and a call of weight 5 can be
+    /// seen as 5 calls until it has started. A [system rule](crate::SystemRule) uses this number;
+    /// an [isolation rule](crate::IsolationRule) counts exactly, in a single word.
     #[doc(alias("in_flight"))]
     #[must_use]
     pub fn concurrency(&self) -> u32 {
@@ -146,9 +146,9 @@ impl NodeView {
         self.resource.node().slots_in_use()
     }
 
-    /// Returns the concurrency limit that an [adaptive rule](crate::AdaptiveRule) has found,
-    /// in whole calls. While a probe lowers the limit, this is still the limit that was
-    /// found before it. `None` without such a rule.
+    /// Returns the concurrency limit that an [adaptive rule](crate::AdaptiveRule) has found, in
+    /// whole calls. While a probe lowers the limit, this is still the limit that was found before
+    /// it. `None` without an adaptive rule.
     #[must_use]
     pub fn adaptive_limit(&self) -> Option<u32> {
         self.resource.adaptive_limit()

@@ -181,7 +181,7 @@ impl Commands {
         .to_string()
     }
 
-    /// Replaces the rules that `form` can express with those in the parameter `data`.
+    /// Replaces the rules that `form` can express with the rules in the parameter `data`.
     fn replace(
         &self,
         form: JavaForm,

@@ -118,8 +118,8 @@ fn flow(rule: &FlowRule) -> Option<Value> {
     Some(value)
 }
 
-/// Writes how the processes of a store share a rule; Sentinel calls them a cluster. The dashboard
-/// replaces this `flowId` with a number of its own.
+/// Writes how the processes of a store share a rule; Sentinel calls them a cluster. The `flowId` is
+/// a placeholder, which the dashboard replaces with its own number.
 fn cluster(
     is_per_node: bool,
     when_down: Option<WhenDown>,

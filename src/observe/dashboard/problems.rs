@@ -22,7 +22,7 @@ struct SentRule<'a> {
 }
 
 /// Returns why the rules `sent` cannot come into force, if `problems` holds a reason. A warning is
-/// no reason if its rule `is_known`: such a rule is in force already, exactly as it was sent.
+/// no reason if its rule `is_known`: the rule is then in force already, exactly as it was sent.
 pub(super) fn refusal_of(
     problems: &Problems,
     form: JavaForm,

@@ -51,8 +51,8 @@ pub(super) struct BeatOutcomes {
 // === impl DashboardHandle ===
 
 impl DashboardHandle {
-    /// Returns the address of the command server: the one that was
-    /// [bound](super::Dashboard::bind), with the port that was free.
+    /// Returns the address of the command server: the IP address that was
+    /// [bound](super::Dashboard::bind), with the first port that was free.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr

@@ -22,7 +22,7 @@ use crate::stat::{Event, Node, average_rt};
 const ROOT: &str = "machine-root";
 const ENTRANCE: &str = "sentinel_default_context";
 
-/// The figures of a resource, or the sum of those of several resources.
+/// The figures of a resource, or the sums over several resources.
 #[derive(Clone, Debug, Default)]
 struct TreeFigures {
     threads: u32,

@@ -23,10 +23,10 @@
 //! | `store refuses` | WARN | once a minute while it refuses requests |
 //! | `hook panicked` | ERROR | a hook has panicked |
 //!
-//! A minute has at most 20 lines `refusals began`, 10 on refusals that go on or have ended, 20 on
-//! breakers, 10 on shedding and 10 on the store. What is left out, except shedding, is summed up in
-//! `more refusals`, `more changes of breakers` and `more changes of the store` (INFO), with the
-//! most frequent names; these lines count for the next minute.
+//! A minute has at most 20 lines `refusals began`, 10 lines on refusals that continue or have
+//! ended, 20 on breakers, 10 on shedding and 10 on the store. What is left out, except shedding, is
+//! summed up in `more refusals`, `more changes of breakers` and `more changes of the store` (INFO),
+//! with the most frequent names; these lines count for the next minute.
 //!
 //! Resources whose names [callers can make up](crate::read::NodeSnapshot::is_listed) are logged
 //! together, as `others`. Names are escaped as in [JSON](crate::read::Snapshot::to_json). The

@@ -47,8 +47,8 @@ impl Journal {
         self
     }
 
-    /// Compares the counters with those of the last call, and logs what has changed. Call it about
-    /// once a second, on one thread.
+    /// Compares the counters with the counters at the last call, and logs what has changed. Call it
+    /// about once a second, on one thread.
     pub fn poll_once(&self) {
         let mut lines = Vec::new();
         {

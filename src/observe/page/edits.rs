@@ -42,12 +42,12 @@ const MOST_BYTES: usize = 1 << 20;
 /// | `POST ?reset` | as for `left` | gives the value its whole quota back; `reset` says whether it had spent any; of a [shared](crate::KeyedRule::shared) rule in all processes |
 ///
 /// Bodies are JSON, with that content type, of at most 1 MiB. `direction` is `inbound` if it is
-/// left out. `POST ?rules` replaces all rules: those that are not in the document are removed. If
+/// left out. `POST ?rules` replaces all rules: rules that are not in the document are removed. If
 /// anything is wrong, the old rules stay, and the answer has the reason: 400 with all `problems`,
 /// 409 if the sink has other rules than those in force, 412 if the version is not that of the rules
 /// in force, 428 without a version, 500 if the sink fails. 503 means that the store of a shared
-/// rule has not answered, so the value is either reset or not. Only `GET ?rules` shows the names of
-/// origins and the values that rules contain.
+/// rule has not answered, so it is unknown whether the value is reset. Only `GET ?rules` shows the
+/// names of origins and the values that rules contain.
 ///
 /// A request that a browser sends for another site is refused, by its `Origin` and
 /// `Sec-Fetch-Site`. `GET` changes nothing.

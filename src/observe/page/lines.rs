@@ -82,7 +82,7 @@ impl RuleLines {
     }
 
     /// Returns the limits of a resource. Each figure comes from the rules that name the resource
-    /// or, if no such rule is of the kind, from the rules for all resources. An `adaptive_limit`
+    /// or, if none of them is of the kind, from the rules for all resources. An `adaptive_limit`
     /// replaces the limit on concurrent calls.
     pub(super) fn limits_of(&self, resource: &str, adaptive_limit: Option<u32>) -> LimitFigures {
         let of = |name: &str| self.by_name.get(name).copied().unwrap_or_default();

@@ -228,7 +228,7 @@ fn write_seconds(json: &mut Json, minute: &LastMinute) {
     json.list("block", minute, |json, second| json.value(second.block));
 }
 
-/// Writes the breakers, first those that refuse calls.
+/// Writes the breakers. Breakers that refuse calls come first.
 async fn write_breakers(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) {
     json.begin_object(Some("breakers"));
     json.plain("count", gathered.breaker_count);

@@ -1,7 +1,6 @@
 //! Describes what a rule allows in one line, for people.
 //!
-//! Names of origins and values are left out, even those that rules contain: bystanders can see a
-//! page.
+//! Names of origins and values are left out, even if rules contain them: bystanders can see a page.
 
 use std::fmt::Write;
 use std::time::Duration;
