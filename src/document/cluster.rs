@@ -15,9 +15,9 @@ use crate::store::WhenDown;
 
 const CONFIG: &str = "clusterConfig";
 /// The effect of a setting that a token server ignores.
-const NOT_THERE: &str = "ignored, as by a token server of Sentinel, which looks at the count alone";
+const IGNORED_BY_SERVERS: &str = "ignored, as by a token server of Sentinel, which looks at the count alone";
 /// The settings that concern only a token server, with their defaults.
-const OF_SERVERS: [(&str, i32); 4] = [
+const SERVER_SETTINGS: [(&str, i32); 4] = [
     ("resourceTimeout", 2_000),
     ("resourceTimeoutStrategy", 0),
     ("acquireRefuseStrategy", 0),
@@ -142,12 +142,12 @@ fn read(fields: &mut Fields<'_>, falls_back: bool) -> Cluster {
     } else {
         WhenDown::Open
     };
-    for (key, default) in OF_SERVERS {
+    for (key, default) in SERVER_SETTINGS {
         if config.has_other(key, default) {
             config.warn_harmless(key, "ignored, as there is no token server");
         }
     }
-    config.known(&OF_SERVERS.map(|(key, _)| key));
+    config.known(&SERVER_SETTINGS.map(|(key, _)| key));
     if !table.is_empty() || fields.is_good() {
         config.need("flowId", "a whole number, at least 1");
     }
@@ -173,7 +173,7 @@ impl Cluster {
         self.warn_of(fields, &["strategy", "controlBehavior"]);
         let is_for_one = |name: &str| !matches!(name.trim(), "" | "default");
         if matches!(fields.peek("limitApp"), Some(Datum::Text(name)) if is_for_one(name)) {
-            fields.warn("limitApp", NOT_THERE);
+            fields.warn("limitApp", IGNORED_BY_SERVERS);
         }
         fields.keys = vec![
             ("threshold", "count"),
@@ -204,7 +204,7 @@ impl Cluster {
     ) -> KeyedRule {
         self.warn_of(fields, &["burstCount", "controlBehavior"]);
         if fields.has_other("durationInSec", 1) {
-            fields.warn("durationInSec", NOT_THERE);
+            fields.warn("durationInSec", IGNORED_BY_SERVERS);
         }
         fields.keys = vec![
             ("threshold", "count"),
@@ -233,7 +233,7 @@ impl Cluster {
     fn warn_of(&self, fields: &mut Fields<'_>, keys: &[&str]) {
         for key in keys {
             if fields.has_other(key, 0) {
-                fields.warn(key, NOT_THERE);
+                fields.warn(key, IGNORED_BY_SERVERS);
             }
         }
     }

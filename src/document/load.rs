@@ -363,7 +363,7 @@ fn load<'a>(
         if let Some(rule) = rule.filter(|_| is_good) {
             if let Err(error) = rules.try_add(rule, index) {
                 let found = error.problems().iter();
-                problems.extend(found.map(|invalid| place(&fields, invalid)));
+                problems.extend(found.map(|invalid| problem_of(&fields, invalid)));
             }
         }
         let most = if all.len() < MOST_PROBLEMS {
@@ -395,7 +395,7 @@ fn warn_of_names(rule: &Rule, fields: &mut Fields<'_>) {
 }
 
 /// Returns the problem of the document for a setting that a rule refuses.
-fn place(fields: &Fields<'_>, invalid: &InvalidRule) -> Problem {
+fn problem_of(fields: &Fields<'_>, invalid: &InvalidRule) -> Problem {
     if invalid.field() == "limits" {
         let value = format!("without a limit ({})", invalid.value());
         return Problem::refused(&*fields.path, value, invalid.allowed());

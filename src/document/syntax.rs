@@ -72,7 +72,7 @@ impl Format {
             Format::Json => serde_json::from_str(text).map_err(|error| of_json(text, &error)),
             Format::Toml => match nesting::too_deep(text) {
                 Some(at) => Err(Problems::of_text(
-                    Some(place(text, at)),
+                    Some(line_and_column(text, at)),
                     "cannot recurse further: nested too deep",
                 )),
                 None => toml::Deserializer::parse(text)
@@ -130,7 +130,7 @@ fn of_json(text: &str, error: &serde_json::Error) -> Problems {
 
 /// Returns the problem for a syntax error in a TOML text.
 fn of_toml(text: &str, error: &toml::de::Error) -> Problems {
-    let place = error.span().map(|span| place(text, span.start));
+    let place = error.span().map(|span| line_and_column(text, span.start));
     // Some messages continue with a list of the expected tokens.
     let mut message = error.message().replace('\n', ", ");
     if looks_like_yaml(text) {
@@ -159,7 +159,7 @@ fn looks_like_yaml(text: &str) -> bool {
 }
 
 /// Returns the line and the column of the offset `at`, counted from 1.
-fn place(text: &str, at: usize) -> (usize, usize) {
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..at.min(text.len())];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
     let start = before.iter().rposition(|byte| *byte == b'\n');

@@ -43,7 +43,7 @@ fn parse_text(text: &str) -> Option<Duration> {
         let end = after.find(is_number).unwrap_or(after.len());
         let (unit, after) = after.split_at(end);
         let (_, unit) = units.find(|(name, _)| *name == unit)?;
-        nanos = nanos.checked_add(times(number, *unit)?)?;
+        nanos = nanos.checked_add(exact_product(number, *unit)?)?;
         rest = after;
     }
     let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
@@ -52,7 +52,7 @@ fn parse_text(text: &str) -> Option<Duration> {
 
 /// Returns the product of a number, which can have a fraction, and a unit; `None` if the product is
 /// not whole.
-fn times(number: &str, unit: u128) -> Option<u128> {
+fn exact_product(number: &str, unit: u128) -> Option<u128> {
     let (whole, decimals) = match number.split_once('.') {
         Some((_, "")) => return None,
         Some(parts) => parts,

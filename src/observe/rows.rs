@@ -26,6 +26,7 @@ pub(super) struct Row {
 /// kind. Each set has a bit for each [`BlockKind`].
 #[derive(Debug, Default)]
 pub(super) struct Reasons<'a> {
+    /// The kinds of rules that name a resource, by its name.
     of_one: HashMap<&'a str, u16>,
     /// The kinds of rules for all resources.
     of_all: u16,

@@ -95,7 +95,7 @@ impl HeartBeat {
         };
         let request = self.request(ip);
         stream.write_all(request.as_bytes()).await?;
-        read(&mut stream).await?;
+        read_answer(&mut stream).await?;
         let is_out_of_reach = self.server.ip().is_loopback() && !ip.is_loopback();
         Ok(is_out_of_reach.then(|| {
             BeatProblem::new(format!(
@@ -128,7 +128,7 @@ impl HeartBeat {
 }
 
 /// Reads the dashboard's answer; an error if it does not accept the beat.
-async fn read(stream: &mut TcpStream) -> Result<(), BeatProblem> {
+async fn read_answer(stream: &mut TcpStream) -> Result<(), BeatProblem> {
     let mut incoming = IncomingBytes::default();
     let head = loop {
         match incoming.head(MOST_HEAD) {
@@ -136,7 +136,7 @@ async fn read(stream: &mut TcpStream) -> Result<(), BeatProblem> {
             Ok(None) => {}
             Err(refused) => return Err(BeatProblem(refused.text)),
         }
-        if !incoming.more(stream).await? {
+        if !incoming.read_more(stream).await? {
             return Err(BeatProblem::new("closes the connection without an answer"));
         }
     };
@@ -152,7 +152,7 @@ async fn read(stream: &mut TcpStream) -> Result<(), BeatProblem> {
     let length = single_value(&fields, &CONTENT_LENGTH).map_err(|()| malformed())?;
     let length: Option<usize> = length.and_then(|text| text.parse().ok());
     let body = loop {
-        let body = incoming.all();
+        let body = incoming.unread();
         if body.len() > MOST_ANSWER {
             return Err(BeatProblem(format!(
                 "answers with more than {MOST_ANSWER} bytes"
@@ -165,8 +165,8 @@ async fn read(stream: &mut TcpStream) -> Result<(), BeatProblem> {
         } else if let Some(body) = length.and_then(|length| body.get(..length)) {
             break body.to_vec();
         }
-        if !incoming.more(stream).await? {
-            break incoming.all().to_vec();
+        if !incoming.read_more(stream).await? {
+            break incoming.unread().to_vec();
         }
     };
     let answer: Value = serde_json::from_slice(&body).map_err(|_| {

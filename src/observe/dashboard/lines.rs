@@ -66,7 +66,7 @@ pub(super) async fn lines(
     };
     let mut is_empty = true;
     let mut add = |reading: &ResourceReading<'_>| {
-        let name = plain(reading.name());
+        let name = without_separators(reading.name());
         let is_asked_for = identity.is_none_or(|it| it == &**reading.name());
         if !reading.is_listed() || name.trim().is_empty() || !is_asked_for {
             return;
@@ -133,7 +133,7 @@ fn has_counts(counts: &NodeBucket) -> bool {
 }
 
 /// Replaces the characters of `name` that would end a field or a line.
-fn plain(name: &Arc<str>) -> Arc<str> {
+fn without_separators(name: &Arc<str>) -> Arc<str> {
     const ENDS: [char; 3] = ['|', '\r', '\n'];
     if name.contains(ENDS) {
         return name.replace(ENDS, "_").into();

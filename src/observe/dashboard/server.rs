@@ -58,7 +58,7 @@ pub(super) async fn serve(listener: TcpListener, access: Arc<KnownPeers>, comman
 async fn answer_requests(mut stream: TcpStream, commands: Arc<Commands>) {
     let mut incoming = IncomingBytes::default();
     loop {
-        let Ok(Ok(asked)) = timeout(LONGEST, next(&mut stream, &mut incoming)).await else {
+        let Ok(Ok(asked)) = timeout(LONGEST, next_request(&mut stream, &mut incoming)).await else {
             return;
         };
         let (outcome, keep_alive) = match asked {
@@ -138,7 +138,7 @@ struct CommandRequest {
 }
 
 /// Receives the next request; `None` if the peer has closed the connection.
-async fn next(
+async fn next_request(
     stream: &mut TcpStream,
     incoming: &mut IncomingBytes,
 ) -> io::Result<Result<Option<CommandRequest>, CommandRefused>> {
@@ -148,7 +148,7 @@ async fn next(
             Ok(None) => {}
             Err(refused) => return Ok(Err(refused)),
         }
-        if !incoming.more(stream).await? {
+        if !incoming.read_more(stream).await? {
             return Ok(Ok(None));
         }
     };
@@ -165,7 +165,7 @@ async fn next(
         if let Some(body) = incoming.take(length) {
             break body;
         }
-        if !incoming.more(stream).await? {
+        if !incoming.read_more(stream).await? {
             return Ok(Ok(None));
         }
     };

@@ -129,7 +129,7 @@ pub(super) async fn tree(registry: &Registry, pace: &mut StepPace) -> String {
     }
     let mut nodes = ListText::default();
     let mut add = |figures: &TreeFigures, name: &str, parent: Option<&str>| {
-        let id = unique();
+        let id = random_id();
         let mut node = figures.write(name, at);
         node.insert("id".to_owned(), id.as_str().into());
         if let Some(parent) = parent {
@@ -165,7 +165,7 @@ fn millis() -> u64 {
 }
 
 /// Returns a random id in the form of a UUID, so that no other node has it.
-fn unique() -> String {
+fn random_id() -> String {
     let random = || RandomState::new().build_hasher().finish();
     let mut text = format!("{:016x}{:016x}", random(), random());
     for place in [8, 13, 18, 23] {

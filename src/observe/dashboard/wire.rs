@@ -112,7 +112,7 @@ pub(super) fn encoded(text: &str) -> String {
 
 impl IncomingBytes {
     /// Waits for more bytes; returns false at the end of the connection.
-    pub(super) async fn more(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<bool> {
+    pub(super) async fn read_more(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<bool> {
         let mut chunk = [0; CHUNK];
         let length = from.read(&mut chunk).await?;
         self.0.extend_from_slice(&chunk[..length]);
@@ -150,7 +150,7 @@ impl IncomingBytes {
     }
 
     /// Returns all bytes that were read and not yet used.
-    pub(super) fn all(&self) -> &[u8] {
+    pub(super) fn unread(&self) -> &[u8] {
         &self.0
     }
 }

@@ -59,9 +59,9 @@ impl LineBudget {
         self.minute = Some(now);
         if !before.refusals_left_out.is_empty() {
             let mut by_name = Vec::new();
-            for (who, gone) in before.refusals_left_out {
-                let refused = gone.saturating_add(episodes.sum_up(&who));
-                by_name.push((who.name(), refused));
+            for (key, gone) in before.refusals_left_out {
+                let refused = gone.saturating_add(episodes.sum_up(&key));
+                by_name.push((key.name(), refused));
             }
             self.began += 1;
             lines.push(LogLine::MoreRefusals {
@@ -96,7 +96,7 @@ impl LineBudget {
         } else {
             0
         };
-        let known = self.refusals_left_out.entry(refusals.who).or_default();
+        let known = self.refusals_left_out.entry(refusals.key).or_default();
         *known = known.saturating_add(gone);
     }
 

@@ -34,7 +34,7 @@ impl EpisodeKey {
 /// The refusals of a resource since the last poll.
 #[derive(Debug)]
 pub(super) struct Growth {
-    pub(super) who: EpisodeKey,
+    pub(super) key: EpisodeKey,
     pub(super) by_kind: ByKind,
     /// The rule whose refusals have grown most, among the rules that can have refused these calls.
     pub(super) rule: Option<String>,
@@ -145,17 +145,17 @@ impl Counts {
         let seen = SeenCounts::of(sentinel);
         let rules = sentinel.registry().rules();
         let by_rule = refused_by(&rules);
-        let rule = |who: &EpisodeKey, by_kind: &ByKind| {
+        let rule = |key: &EpisodeKey, by_kind: &ByKind| {
             let grown = |id: &Arc<str>| {
                 let before = self.by_rule.get(id).copied().unwrap_or_default();
                 by_rule.get(id).map_or(0, |now| now.saturating_sub(before))
             };
-            rule_that_grew_most(&rules, who, by_kind, grown)
+            rule_that_grew_most(&rules, key, by_kind, grown)
         };
         let mut growth = Vec::new();
         let mut others = difference(&seen.total, &self.total);
         let mut listed = HashMap::with_capacity(seen.listed.len());
-        for (id, who, by_kind) in seen.listed {
+        for (id, key, by_kind) in seen.listed {
             let is_new = self.newest.is_none_or(|newest| id > newest);
             let before = match self.listed.get(&id) {
                 Some(before) => *before,
@@ -168,9 +168,9 @@ impl Counts {
             let more = difference(&by_kind, &before);
             others = difference(&others, &more);
             if more.iter().any(|count| *count > 0) {
-                let rule = rule(&who, &more);
+                let rule = rule(&key, &more);
                 growth.push(Growth {
-                    who,
+                    key,
                     by_kind: more,
                     rule,
                 });
@@ -179,7 +179,7 @@ impl Counts {
         if others.iter().any(|count| *count > 0) {
             let rule = rule(&EpisodeKey(None), &others);
             growth.push(Growth {
-                who: EpisodeKey(None),
+                key: EpisodeKey(None),
                 by_kind: others,
                 rule,
             });
@@ -232,14 +232,14 @@ fn refused_by(rules: &RuleSet) -> HashMap<Arc<str>, u64> {
 /// frequent kind.
 fn rule_that_grew_most(
     rules: &RuleSet,
-    who: &EpisodeKey,
+    key: &EpisodeKey,
     by_kind: &ByKind,
     grown: impl Fn(&Arc<str>) -> u64,
 ) -> Option<String> {
     let kind = most_of(by_kind);
     let listed = rules.listed().with_labels();
     let candidates = listed.filter(|(rule, _)| {
-        let is_its = match &who.0 {
+        let is_its = match &key.0 {
             Some((name, _)) => rule.resource() == &**name,
             None => false,
         };

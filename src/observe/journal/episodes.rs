@@ -33,7 +33,7 @@ struct Episode {
 /// A line on the refusals of an episode.
 #[derive(Clone, Debug)]
 pub(super) struct Refusals {
-    pub(super) who: EpisodeKey,
+    pub(super) key: EpisodeKey,
     pub(super) stage: Stage,
     pub(super) rule: Option<String>,
     /// The time from the first refusal of the episode to the last.
@@ -53,8 +53,8 @@ impl Episodes {
     /// Returns the lines that are due at `now`, given the refusals since the last poll.
     pub(super) fn poll(&mut self, now: Tick, growth: Vec<Growth>) -> Vec<Refusals> {
         let mut due = Vec::new();
-        for Growth { who, by_kind, rule } in growth {
-            match self.0.get_mut(&who) {
+        for Growth { key, by_kind, rule } in growth {
+            match self.0.get_mut(&key) {
                 Some(episode) => {
                     episode.last = now;
                     for (sum, more) in episode.by_kind.iter_mut().zip(by_kind) {
@@ -68,19 +68,19 @@ impl Episodes {
                         logged: now,
                         by_kind,
                     };
-                    due.push(episode.line(&who, Stage::Began, rule));
-                    self.0.insert(who, episode);
+                    due.push(episode.line(&key, Stage::Began, rule));
+                    self.0.insert(key, episode);
                 }
             }
         }
-        self.0.retain(|who, episode| {
+        self.0.retain(|key, episode| {
             if now - episode.last >= QUIET {
-                due.push(episode.line(who, Stage::Ended, None));
+                due.push(episode.line(key, Stage::Ended, None));
                 return false;
             }
             if now - episode.logged >= REPEATED_AFTER {
                 episode.logged = now;
-                due.push(episode.line(who, Stage::Ongoing, None));
+                due.push(episode.line(key, Stage::Ongoing, None));
             }
             true
         });
@@ -89,8 +89,8 @@ impl Episodes {
 
     /// Removes the refusals so far from an episode and returns their number, for a summary of
     /// several episodes. The last line of the episode then counts only the later refusals.
-    pub(super) fn sum_up(&mut self, who: &EpisodeKey) -> u64 {
-        let episode = self.0.get_mut(who);
+    pub(super) fn sum_up(&mut self, key: &EpisodeKey) -> u64 {
+        let episode = self.0.get_mut(key);
         episode.map_or(0, |episode| sum(&std::mem::take(&mut episode.by_kind)))
     }
 }
@@ -103,9 +103,9 @@ pub(super) fn sum(by_kind: &ByKind) -> u64 {
 }
 
 impl Episode {
-    fn line(&self, who: &EpisodeKey, stage: Stage, rule: Option<String>) -> Refusals {
+    fn line(&self, key: &EpisodeKey, stage: Stage, rule: Option<String>) -> Refusals {
         Refusals {
-            who: who.clone(),
+            key: key.clone(),
             stage,
             rule,
             lasted: self.last - self.began,

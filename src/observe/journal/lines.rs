@@ -193,7 +193,7 @@ impl LogLine {
 }
 
 fn write_refusals(refusals: &Refusals) {
-    let (resource, direction) = match &refusals.who.0 {
+    let (resource, direction) = match &refusals.key.0 {
         Some((name, direction)) => (escaped(name), *direction),
         None => ("others".to_owned(), "any"),
     };
@@ -238,7 +238,7 @@ fn write_refusals(refusals: &Refusals) {
 }
 
 fn write_shedding(line: &SheddingLine) {
-    let (resource, direction) = match &line.who.0 {
+    let (resource, direction) = match &line.key.0 {
         Some((name, direction)) => (escaped(name), *direction),
         None => ("others".to_owned(), "any"),
     };

@@ -33,7 +33,7 @@ struct ShutEpisode {
 /// A line on the shedding of a resource.
 #[derive(Clone, Debug)]
 pub(super) struct SheddingLine {
-    pub(super) who: EpisodeKey,
+    pub(super) key: EpisodeKey,
     pub(super) stage: SheddingStage,
 }
 
@@ -59,36 +59,36 @@ impl SheddingEpisodes {
                 seen.insert(EpisodeKey(Some(name)), shedding);
             }
         });
-        for (who, shedding) in &seen {
-            if !shedding.shut().is_empty() || self.0.contains_key(who) {
-                self.poll_resource(who, shedding, now, &mut lines);
+        for (key, shedding) in &seen {
+            if !shedding.shut().is_empty() || self.0.contains_key(key) {
+                self.poll_resource(key, shedding, now, &mut lines);
             }
         }
-        self.0.retain(|who, episode| {
+        self.0.retain(|key, episode| {
             let is_recent = episode.shut.is_some() || now - episode.logged < AGAIN;
-            is_recent && seen.contains_key(who)
+            is_recent && seen.contains_key(key)
         });
         lines
     }
 
     fn poll_resource(
         &mut self,
-        who: &EpisodeKey,
+        key: &EpisodeKey,
         shedding: &Shedding,
         now: Tick,
         lines: &mut Vec<LogLine>,
     ) {
         let refused = Criticality::ALL.map(|class| shedding.refused(class));
         let mut log = |stage| {
-            let who = who.clone();
-            lines.push(LogLine::Shedding(SheddingLine { who, stage }));
+            let key = key.clone();
+            lines.push(LogLine::Shedding(SheddingLine { key, stage }));
         };
         let is_shut = !shedding.shut().is_empty();
         let began = || SheddingStage::Began {
             classes: names(shedding.shut()),
             bound: shedding.bound(Criticality::Critical),
         };
-        let Some(episode) = self.0.get_mut(who) else {
+        let Some(episode) = self.0.get_mut(key) else {
             let episode = ShutEpisode {
                 shut: Some((now, refused)),
                 logged: now,
@@ -96,7 +96,7 @@ impl SheddingEpisodes {
                 has_logged_critical: false,
             };
             log(began());
-            self.0.insert(who.clone(), episode);
+            self.0.insert(key.clone(), episode);
             return;
         };
         match (episode.shut, is_shut) {

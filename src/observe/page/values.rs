@@ -97,6 +97,7 @@ fn node(sentinel: &Sentinel, body: &[u8]) -> Option<(NodeView, Value)> {
     Some((view?, body))
 }
 
+/// Returns an answer with the member `name`, whose value is JSON.
 fn figure(name: &str, value: &str) -> Response<Bytes> {
     let mut json = Json::default();
     json.object(|json| json.plain(name, value));
