@@ -15,7 +15,8 @@ use crate::store::WhenDown;
 
 const CONFIG: &str = "clusterConfig";
 /// The effect of a setting that a token server ignores.
-const IGNORED_BY_SERVERS: &str = "ignored, as by a token server of Sentinel, which looks at the count alone";
+const IGNORED_BY_SERVERS: &str =
+    "ignored, as by a token server of Sentinel, which looks at the count alone";
 /// The settings that concern only a token server, with their defaults.
 const SERVER_SETTINGS: [(&str, i32); 4] = [
     ("resourceTimeout", 2_000),

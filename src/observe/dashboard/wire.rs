@@ -112,7 +112,10 @@ pub(super) fn encoded(text: &str) -> String {
 
 impl IncomingBytes {
     /// Waits for more bytes; returns false at the end of the connection.
-    pub(super) async fn read_more(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<bool> {
+    pub(super) async fn read_more(
+        &mut self,
+        from: &mut (impl AsyncRead + Unpin),
+    ) -> io::Result<bool> {
         let mut chunk = [0; CHUNK];
         let length = from.read(&mut chunk).await?;
         self.0.extend_from_slice(&chunk[..length]);
