@@ -122,7 +122,7 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
 }
 
 /// Returns the number of buckets of an interval in milliseconds, if it is not the default of two.
-/// In Sentinel for Go an interval of up to 10 s has buckets of half a second; with fewer buckets,
+/// In Sentinel for Go, an interval of up to 10 s has buckets of half a second; with fewer buckets,
 /// calls would leave the window sooner. Any other interval is one bucket in Sentinel for Go. Here
 /// it has two buckets, which can refuse more calls than one bucket, but not fewer.
 const fn buckets(interval: u32) -> Option<u32> {

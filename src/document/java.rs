@@ -335,8 +335,8 @@ pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
-/// Reads one of the `paramFlowItemList`: a value of the parameter, and its count. An invalid item
-/// is left out, as by Sentinel, and the rule is loaded without it.
+/// Reads one of the `paramFlowItemList`: a value of the parameter, and its count. As in Sentinel,
+/// an invalid item is left out, and the rule is loaded without it.
 fn exception(fields: &mut Fields<'_>) -> Option<(String, u32)> {
     fields.known(&["object", "count", "classType"]);
     let class = match fields.peek("classType") {

@@ -81,8 +81,8 @@ fn length_until(ends: &[u8], bytes: &[u8]) -> usize {
     end.unwrap_or(bytes.len())
 }
 
-/// Returns the offset after the string that begins at `at`. A string that must end on its line and
-/// does not is taken to end with the line.
+/// Returns the offset after the string that begins at `at`. A single-line string without a closing
+/// quote ends with its line.
 fn after_string(bytes: &[u8], at: usize) -> usize {
     let quote = bytes[at];
     let has_three = |at: usize| bytes[at..].starts_with(&[quote; 3]);

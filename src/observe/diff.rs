@@ -156,6 +156,7 @@ mod tests {
     use super::*;
     use crate::{AuthorityRule, FlowRule, IsolationRule, KeyedRule};
 
+    /// Returns the differences as lines of text, with all settings.
     fn described(before: impl Into<Rules>, after: impl Into<Rules>) -> Vec<String> {
         in_detail(before, after, Detail::Everything)
     }

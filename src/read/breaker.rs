@@ -159,9 +159,10 @@ impl BreakerView {
         .unwrap_or_default()
     }
 
-    /// Returns how often the breaker has entered `state`, also by hand. A [reload] that keeps the
-    /// state keeps this number. A reload itself changes no state, and the closed state in which a
-    /// breaker begins is not counted.
+    /// Returns how often the breaker has entered `state`, including by
+    /// [`force_open`](Self::force_open) and [`force_close`](Self::force_close). A [reload] that
+    /// keeps the state keeps this number. A reload itself changes no state, and the closed state in
+    /// which a breaker begins is not counted.
     ///
     /// [reload]: crate::CircuitBreakerRule#reloads
     #[doc(alias("transitions"))]

@@ -185,6 +185,7 @@ impl NodeSnapshot {
         }
     }
 
+    /// Copies the node of an origin or a context.
     fn of_scope(scope: &ScopeNode, now: Tick) -> Self {
         let name = || scope.name().to_string();
         let kind = match scope.kind() {

@@ -73,7 +73,7 @@ impl JavaForm {
         (carry(&read, rule) == *rule).then_some(ShownRule { value, read })
     }
 
-    /// Reads a rule from `value`. Shared rules are accepted, as by an engine with a store.
+    /// Reads a rule from `value`, for an engine with a store: shared rules are accepted.
     pub(super) fn read(self, value: &Value) -> Option<Rule> {
         let document = Document::read_sentinel(&json!([value]).to_string(), self.kind()).ok()?;
         let read = document.with_store().strict().ok()?;

@@ -25,6 +25,7 @@ const ENTRANCE: &str = "sentinel_default_context";
 /// The figures of a resource, or the sums over several resources.
 #[derive(Clone, Debug, Default)]
 struct TreeFigures {
+    /// The calls in flight.
     threads: u32,
     /// The rates of the events, per second.
     pass: f64,

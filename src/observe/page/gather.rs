@@ -95,8 +95,11 @@ pub(super) struct PageRow {
 /// The counts of a keyed rule over all known resources.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KeyCounts {
+    /// Calls that were judged on the quota that keys without a place share.
     pub(super) overflows: u64,
+    /// Keys that were given their whole quota back.
     pub(super) resets: u64,
+    /// Calls without a key.
     pub(super) missing: u64,
     /// How often values were blocked, if the rule blocks values.
     pub(super) blocks: Option<u64>,
@@ -255,6 +258,7 @@ struct PageReader {
 }
 
 impl PageReader {
+    /// Adds the figures of one resource.
     fn read(&mut self, reading: &ResourceReading<'_>) {
         let resource = reading.present();
         let (node, present) = (resource.node(), resource.now);

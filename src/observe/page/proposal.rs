@@ -50,7 +50,8 @@ impl From<&InvalidRule> for ShownProblem {
     }
 }
 
-/// Reads the rules in `body`, with warnings. Fails with the problems of a body that cannot be read.
+/// Reads the rules in `body`. Returns the rules and the warnings, or the problems of a body that
+/// cannot be read.
 pub(super) fn read(body: &[u8]) -> Result<(Rules, Vec<ShownProblem>), Vec<ShownProblem>> {
     let Ok(text) = std::str::from_utf8(body) else {
         let text = "the document is not UTF-8".to_owned();

@@ -94,7 +94,7 @@ fn one_of<T: Copy>(all: &[(&str, T)], name: &str) -> Option<T> {
     found.map(|(_, value)| *value)
 }
 
-/// Returns the error for a member whose value is `text`: what it is, and what it must be.
+/// Returns the error for a member with the value `text`, which is not as it `must_be`.
 fn bad(member: &str, text: &str, must_be: &str) -> String {
     let shown: String = text.chars().take(64).collect();
     let mut quoted = String::new();
