@@ -92,9 +92,9 @@ impl BudgetSnapshot {
         self.figures.reserved
     }
 
-    /// Returns what new calls can cost: the limit less what is used and less what is reserved. If
-    /// the provider says that less is [left](crate::Meter::left) than the limit less what is used,
-    /// its figure counts instead. For a keyed rule, returns the whole limit, as for a new value.
+    /// Returns what new calls can cost: what is left of the limit, less what is reserved. The limit
+    /// less what is used is left or, if the provider says less, what it says is
+    /// [left](crate::Meter::left). For a keyed rule, returns the whole limit, as for a new value.
     #[must_use]
     pub const fn left(&self) -> u32 {
         if self.is_by_key {
