@@ -1,4 +1,4 @@
-//! A request on its way to the store, with a deadline.
+//! A request in flight to the store, with a deadline.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,7 +21,7 @@ pub(super) struct Request<T> {
 /// The result of a request.
 pub(super) enum Heard<T> {
     Answer(Result<T, StoreError>),
-    /// The deadline has passed. This is returned once, and the request may still be answered later.
+    /// The deadline has passed. This is returned once, and the request can still be answered later.
     Late,
 }
 

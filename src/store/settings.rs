@@ -1,14 +1,14 @@
-//! How an engine uses its store.
+//! The settings with which an engine uses its store.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The longest time that can be set for `store_wait` and `horizon`.
+/// The maximum of `store_wait` and `horizon`.
 const MOST_WAIT: Duration = Duration::from_secs(10);
-/// The shortest time that can be set for `store_wait` and `horizon`.
+/// The minimum of `store_wait` and `horizon`.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
-/// How an engine uses its store: set by
+/// The settings with which an engine uses its store, set by
 /// [`Builder::store_settings`](crate::Builder::store_settings).
 ///
 /// # Examples
@@ -58,10 +58,10 @@ pub enum WhenDown {
     /// [number of processes](StoreSettings::nodes), or the number that the rule sets.
     ///
     /// The shares are whole numbers and add up to the limit. If the limit is below the number of
-    /// processes, some processes admit one call each, and the others none. A process learns from
-    /// its first beat whether it is one of them. Until then it admits at least one call, so that no
-    /// limit blocks everything: five processes that have never reached the store admit five calls a
-    /// minute under a limit of three.
+    /// processes, some processes admit one call each, and the other processes none. A process
+    /// learns its share from its first beat. Until then it admits at least one call, so that no
+    /// limit blocks everything. For example, five processes that have never reached the store admit
+    /// five calls a minute under a limit of three.
     #[default]
     LocalShare,
     /// The rule limits nothing.
@@ -118,10 +118,10 @@ impl StoreSettings {
     /// Sets the number of processes that use the store, usually the number of replicas: between 1
     /// and 65 535. Default 1, with a [finding](crate::Sentinel::findings) that it was not set.
     ///
-    /// It takes effect while the store is away. Then each process admits its
+    /// The number takes effect while the store is away. Each process then admits its
     /// [share](WhenDown::LocalShare): the limit divided by this number, or by the number of
-    /// processes that were last alive if that is larger. If it is too small, processes that have
-    /// never reached the store admit more than the limit together.
+    /// processes at the last beat if that is larger. If the number is too small, processes that
+    /// have never reached the store together admit more than the limit.
     #[must_use]
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = Some(nodes);
@@ -145,33 +145,34 @@ impl StoreSettings {
         self
     }
 
-    /// Sets the longest that a call waits for the store: between 1 ms and 10 s. Default 200 ms.
+    /// Sets the maximum time that a call waits for the store: between 1 ms and 10 s. Default 200
+    /// ms.
     ///
-    /// A call without an answer by then is served as without the store; what the late answer grants
-    /// still counts. A store that answers none of three beats in a row within this time is
+    /// A call without an answer by then is decided without the store. Permits that the late answer
+    /// grants still count. A store that answers none of three beats in a row within this time is
     /// considered away. So set it above the slowest answers of a healthy store, including the time
-    /// that a busy process needs to read them. Set it to no more than a call can spare: when a
-    /// store goes away, calls wait this long, up to four times one after the other. Trips should be
-    /// shorter than a tenth of the buckets.
+    /// that a busy process needs to read them. Set it to no more than a call can spare: when the
+    /// store fails, up to four consecutive calls wait this long. Trips should be shorter than a
+    /// tenth of the buckets.
     #[must_use]
     pub fn store_wait(mut self, wait: Duration) -> Self {
         self.store_wait = wait;
         self
     }
 
-    /// Sets for how long permits are drawn ahead: between 1 ms and 10 s; at most a tenth of a
-    /// bucket is used. Default 20 ms. A longer horizon means fewer requests to the store, and more
-    /// permits that one process holds and others lack. If a request takes longer than the horizon,
-    /// more calls wait.
+    /// Sets the time for which permits are drawn ahead: between 1 ms and 10 s, and in effect at
+    /// most a tenth of a bucket. Default 20 ms. A longer horizon means fewer requests to the store,
+    /// but more permits that one process holds while other processes need them. If a request takes
+    /// longer than the horizon, more calls wait.
     #[must_use]
     pub fn horizon(mut self, horizon: Duration) -> Self {
         self.horizon = horizon;
         self
     }
 
-    /// Sets the secret with which names and keys are hashed before they go to the store. All
-    /// processes must have the same one. Default: a public constant. With it, anyone who reads the
-    /// store can test guesses of keys, and can search for keys that share a counter.
+    /// Sets the secret with which names and keys are hashed before they are sent to the store. All
+    /// processes must have the same secret. Default: a public constant. With the default, anyone
+    /// who reads the store can test guesses of keys, and can search for keys that share a counter.
     #[must_use]
     pub fn digest_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.secret = Some(secret.as_ref().into());

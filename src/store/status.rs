@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::hub::{Hub, HubMode};
 use super::{StoreError, StoreErrorKind};
 
-/// Whether the store of an engine can be asked.
+/// The state of the connection between an engine and its store.
 ///
 /// # Examples
 ///
@@ -30,8 +30,8 @@ pub enum StoreState {
     Live,
     /// The store does not answer. Calls are decided without it, and beats probe it.
     Down,
-    /// The store answers again, and processes report what they admitted without it. This takes half
-    /// a second.
+    /// The store answers again, and processes report the permits that they took without it. This
+    /// takes half a second.
     Recovering,
 }
 
@@ -132,7 +132,7 @@ impl StoreStatus {
         self.nodes
     }
 
-    /// Returns how long a request takes: the mean of the last ones.
+    /// Returns the moving average of the duration of requests.
     #[must_use]
     pub const fn trip(&self) -> Duration {
         self.trip
@@ -144,14 +144,14 @@ impl StoreStatus {
         self.trips
     }
 
-    /// Returns how many draws the requests had in total.
+    /// Returns the total number of draws in these requests.
     #[must_use]
     pub const fn draws(&self) -> u64 {
         self.draws
     }
 
-    /// Returns how many counters the engine has at present: one for each shared rule and resource,
-    /// and one for each key of a rule by key.
+    /// Returns the current number of counters: one for each shared rule and resource, and for a
+    /// rule by key, one for each key.
     #[must_use]
     pub const fn counters(&self) -> usize {
         self.counters

@@ -12,19 +12,20 @@ use crate::clock::Tick;
 pub(crate) enum Answer {
     /// The call has its permits, with this validity.
     Granted(Validity),
-    /// The call passes without permits: the store is away, and the rule limits nothing without it.
+    /// The call passes without permits: there is no answer of the store, and the rule limits
+    /// nothing without the store.
     Open,
     /// No permits are available before this time; `None` means never.
     Refused(Option<Tick>),
-    /// The store is away, and the rule refuses every call without it.
+    /// There is no answer of the store, and the rule refuses every call without the store.
     Closed,
 }
 
 /// The time in which a call can use its permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Validity {
-    /// The time at which the bucket of the permits has certainly begun; zero if it is not the next
-    /// one.
+    /// For permits of the next bucket: the time at which this bucket has certainly begun. Otherwise
+    /// zero.
     pub(crate) from: Tick,
     /// When the bucket of the permits ends.
     pub(crate) end: BucketEnd,
@@ -34,16 +35,16 @@ pub(crate) struct Validity {
 #[derive(Debug)]
 pub(super) struct Asker {
     pub(super) weight: u32,
-    /// `Some` if the call also accepts permits of the next bucket: the time before which it must be
-    /// able to start.
+    /// If the call also accepts permits of the next bucket: the time before which that bucket must
+    /// begin.
     pub(super) latest: Option<Tick>,
     /// When the call began to wait.
     pub(super) asked: Tick,
     pub(super) slot: Arc<Slot>,
 }
 
-/// A waiting call, from the call's side. Dropping it leaves the line, and refunds permits that were
-/// granted by then.
+/// A waiting call, from the call's side. Dropping the ticket stops the wait, and refunds permits
+/// that were already granted.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     quota: Arc<SharedQuota>,
@@ -81,8 +82,8 @@ impl Validity {
 }
 
 impl Slot {
-    /// Gives the call its answer and wakes it. Returns false if the call has left, or has an answer
-    /// already.
+    /// Gives the call its answer and wakes it. Returns false if the call has left or already has an
+    /// answer.
     pub(super) fn answer(&self, answer: Answer) -> bool {
         let mut state = self.0.lock();
         let before = match *state {
@@ -92,7 +93,7 @@ impl Slot {
         };
         *state = State::Answered(answer);
         drop(state);
-        // Outside of the lock, as a waker runs foreign code.
+        // Called without the lock, as a waker runs foreign code.
         if let State::Waiting(waker) = before {
             waker.wake();
         }
@@ -104,7 +105,7 @@ impl Slot {
         matches!(*self.0.lock(), State::Gone)
     }
 
-    /// Returns the answer, if there is one. Otherwise, `waker` is woken when there is.
+    /// Returns the answer, if there is one. Otherwise, `waker` is woken once there is an answer.
     fn poll(&self, waker: Option<&Waker>) -> Option<Answer> {
         let mut state = self.0.lock();
         if let State::Answered(answer) = *state {
@@ -144,12 +145,12 @@ impl Ticket {
         }
     }
 
-    /// Returns whether there is an answer. If not, `waker` is woken when there is.
+    /// Returns whether there is an answer. If not, `waker` is woken once there is an answer.
     pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
         self.slot.poll(waker).is_some()
     }
 
-    /// Returns the answer; if there is none by now, the rule decides as without the store.
+    /// Returns the answer. If there is none yet, the rule decides without the store.
     pub(crate) fn take(self, now: Tick) -> Answer {
         let answer = self.slot.leave();
         answer.unwrap_or_else(|| SharedQuota::without_store(&self.quota, now, self.weight))

@@ -1,9 +1,10 @@
-//! The trips to a store that are on their way.
+//! The trips to a store that are in flight.
 //!
 //! A late trip fails only the calls that wait for it: the store may be slow, or the answer lost. If
-//! the answer still comes, it is applied all the same, as the store has counted what it grants. If
-//! the store has answered nothing at all since a trip became late, its server may be suspended. It
-//! will run everything that it was sent when it resumes, so only beats are sent to it.
+//! the answer still arrives, it is applied, as the store has counted the granted permits. If the
+//! store has answered nothing at all since a trip became late, its server may be suspended. A
+//! suspended server runs everything that was sent to it when it resumes, so only beats are sent to
+//! it.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,20 +16,19 @@ use super::quota::{OnTheWay, SharedQuota};
 use super::request::{Heard, Request};
 use crate::clock::Tick;
 
-/// The shortest time between two trips while one is on its way. Waiting this long puts more calls
-/// on one trip, and a trip costs both sides more than a draw.
+/// The minimum time between two trips while a trip is in flight. It lets more calls share one trip,
+/// as a trip costs both sides more than a draw.
 const DISTANCE: Duration = Duration::from_millis(1);
-/// After this multiple of the time that a call waits, the answer of a late trip is no longer
-/// awaited.
+/// The answer of a late trip is awaited for this multiple of the time that a call waits.
 const GIVEN_UP: u32 = 4;
 
 /// The answers to the draws of a trip.
 pub(super) type TripAnswers = Vec<Result<Drawn, StoreError>>;
 
-/// One request with draws, on its way to the store.
+/// One request with draws, in flight to the store.
 pub(super) struct Trip {
     pub(super) request: Request<TripAnswers>,
-    /// The draws of the request, in its order.
+    /// The draws of the request, in the order of the request.
     pub(super) sent: Vec<OnTheWay>,
     /// When the trip became late.
     late_at: Option<Tick>,
@@ -43,7 +43,7 @@ pub(super) enum TripEnd {
 
 /// See the [module](self).
 pub(super) struct Trips {
-    /// The trips whose answer may still come, in no order.
+    /// The trips whose answer can still arrive, in no order.
     all: Vec<Trip>,
     /// How long calls wait for the store.
     wait: Duration,
@@ -85,7 +85,7 @@ impl Trips {
         }
     }
 
-    /// Returns whether a trip is on its way that is not late.
+    /// Returns whether any trip is in flight and not late.
     pub(super) fn is_any(&self) -> bool {
         self.all.iter().any(|trip| !trip.is_late())
     }
@@ -131,7 +131,7 @@ impl Trips {
         None
     }
 
-    /// Gives up trips that are late for too long.
+    /// Gives up trips that are late and older than [`GIVEN_UP`] times the wait.
     pub(super) fn give_up_old(&mut self, now: Tick) {
         let most = self.wait * GIVEN_UP;
         let is_old = |trip: &Trip| trip.is_late() && trip.request.sent + most <= now;
@@ -168,13 +168,13 @@ impl Trip {
         self.sent.iter_mut().for_each(|it| it.note_late(now));
     }
 
-    /// Fails the trip: nothing is known to have happened.
+    /// Fails the draws of the trip.
     pub(super) fn fail(self, now: Tick) {
         fail(self.sent, now);
     }
 }
 
-/// Fails draws of which nothing is known to have happened.
+/// Fails draws that are not known to have been applied.
 pub(super) fn fail(sent: Vec<OnTheWay>, now: Tick) {
     for sent in sent {
         SharedQuota::failed(sent, now, false);

@@ -1,4 +1,4 @@
-//! The state with which a call comes to be judged: at once, or with a slot, share or lease for
+//! The state that a call brings to its judgement: none at first, or a slot, share or lease for
 //! which it has waited.
 
 use std::time::Duration;
@@ -12,27 +12,28 @@ use crate::stat::SlotHold;
 /// See the [module](self). The default is for a call that has not waited.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival {
-    /// The slot that the call has got in line. If it is still here after the judgement, the caller
-    /// of the judgement releases it.
+    /// The slot that the call has received in line. If the judgement does not use the slot, the
+    /// caller of the judgement releases it.
     pub(crate) slot: Option<SlotHold>,
-    /// The call's place in line, in case it has to go back there.
+    /// The call's place in line, in case it has to return to the line.
     pub(crate) place: Option<PlaceInLine>,
-    /// The call's places in the lines for shares of its values' quotas, if it has waited for one.
+    /// The shares and places that the call has received in the lines of its values, if it has
+    /// waited in one.
     pub(crate) shares: Option<Box<OfShares>>,
-    /// When the call came, if it has waited.
+    /// The time at which the call arrived, if it has waited.
     pub(crate) since: Option<Tick>,
     /// The leases for which the call has waited, and which the store has granted.
     pub(crate) leases: Option<Box<HeldLeases>>,
-    /// Whether the leases are borrowed from a bucket that the call has waited for.
+    /// Whether the leases were borrowed from the next bucket, for whose start the call has waited.
     pub(crate) has_borrowed: bool,
 }
 
-/// The shares and places that a call has got in the lines of its values.
+/// The shares and places that a call has received in the lines of its values.
 #[derive(Debug, Default)]
 pub(crate) struct OfShares {
-    /// The share that the call has got in line, to be released like a slot.
+    /// The share that the call has received in line, to be released like a slot.
     pub(crate) own: Option<OwnShare>,
-    /// The call's places in lines, the latest one last.
+    /// The call's places in lines, the latest place last.
     pub(crate) places: Vec<ShareInLine>,
 }
 
@@ -41,9 +42,9 @@ pub(crate) struct OfShares {
 pub(crate) struct PlaceInLine {
     /// The number that orders the line.
     pub(crate) ticket: u64,
-    /// How long the call may still wait in line, in total.
+    /// The time that the call may still wait in line, in total.
     pub(crate) left: Duration,
-    /// The limit whose slots the line is for.
+    /// The limit for whose slots the line is.
     pub(crate) slots: SlotLimit,
 }
 
@@ -60,7 +61,7 @@ impl Arrival {
         self.shares.as_deref().map_or(&[], |shares| &shares.places)
     }
 
-    /// Takes the share that the call has got in line, if it is not used.
+    /// Takes the share that the call has received in line, if the judgement has not used it.
     pub(crate) fn take_share(&mut self) -> Option<OwnShare> {
         self.shares.as_deref_mut()?.own.take()
     }
@@ -81,8 +82,8 @@ impl Arrival {
     }
 }
 
-/// Takes a place in line for a slot, unless the call may not wait there. A call that was in line
-/// `before` gets its old place. The caller must call
+/// Takes a place in line for a slot. Returns `None` if the call may not wait in line. A call that
+/// was in line `before` gets its old place. The caller must then call
 /// [`Registry::catch_up`](crate::engine::registry::Registry::catch_up) next.
 pub(crate) fn stand_in_line(
     resource: &Resource,

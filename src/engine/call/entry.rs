@@ -57,15 +57,15 @@ pub struct Entry {
     weight: u32,
     /// Whether the call holds a concurrency slot.
     has_slot: bool,
-    /// Whether a layer runs the call and [reports](Self::panicked) its panic: then the entry
+    /// Whether a layer runs the call and [reports](Self::panicked) its panic. If so, the entry
     /// ignores other panics of its thread.
     has_panic_guard: bool,
-    /// Whether the whole response arrived with its head, as far as it was read: no reader has
-    /// waited for more of the body.
+    /// Whether the whole response arrived with its head, as far as is known: no reader has waited
+    /// for more of the body.
     body_was_ready: bool,
-    /// The outcome that is recorded at the end; `None`: cancelled.
+    /// The outcome that is recorded at the end; `None` for a cancelled call.
     outcome: Option<Outcome>,
-    /// The permits, other than the slot, that the call releases at its end.
+    /// The permits, other than the slot, that the call releases when it ends.
     permits: Option<Permits>,
     /// State that few calls need, such as their cost.
     rare: Option<Arc<RareState>>,
@@ -76,11 +76,11 @@ pub struct Entry {
 pub(crate) struct Permits {
     /// The admission by circuit breakers.
     admission: Option<Admission>,
-    /// The places under limits on calls at once for each value of its parameters.
+    /// The places of the call under concurrency limits for each value of its parameters.
     running: RunningPlaces,
 }
 
-/// The time of a response that has not arrived: no clock reaches it.
+/// Marks a response that has not arrived. No clock reaches this time.
 const RUNNING: Tick = Tick::from_nanos(u64::MAX);
 
 // === impl Permits ===
@@ -175,7 +175,8 @@ impl Entry {
         self.set_rare(|rare| rare.quotas.note_all(quotas));
     }
 
-    /// Changes the rare state, which it creates if necessary. No meter may share it yet.
+    /// Changes the rare state, and creates it if necessary. Must be called before a meter shares
+    /// the state.
     fn set_rare(&mut self, set: impl FnOnce(&mut RareState)) {
         let rare = self.rare.get_or_insert_default();
         set(Arc::get_mut(rare).expect("no meter was handed out so far"));
@@ -204,13 +205,14 @@ impl Entry {
         self.outcome = Some(Outcome::Failure);
     }
 
-    /// Marks the call as one that says nothing about the health of the called service: it counts as
-    /// completed, and as neither a success nor an error.
+    /// Marks the call as irrelevant for the health of the called service: it counts as completed,
+    /// but as neither a success nor an error.
     pub fn ignore(&mut self) {
         self.outcome = Some(Outcome::Ignore);
     }
 
-    /// Returns a handle on what the call costs, for rules on [costs](crate::FlowRule::cost).
+    /// Returns a handle to report the cost of the call, for rules on
+    /// [costs](crate::FlowRule::cost).
     #[must_use]
     pub fn meter(&self) -> Meter {
         self.rare.as_ref().map_or_else(Meter::default, Meter::of)
@@ -221,8 +223,8 @@ impl Entry {
         Some(Meter::of(self.rare.as_ref()?)).filter(|meter| !meter.is_idle())
     }
 
-    /// Sets the `units` that the body of the response costs by its length, if a rule counts the
-    /// call's cost.
+    /// Sets the `units` that are charged for the length of the response's body, if a rule counts
+    /// the call's cost.
     pub(crate) fn count_body(&self, units: &BodyUnits) {
         if let Some(rare) = &self.rare {
             rare.count_body(units);
@@ -245,7 +247,7 @@ impl Entry {
         }
     }
 
-    /// Notes that the service has failed: a call that reports no cost is then charged nothing.
+    /// Notes that the service has failed. If the call reports no cost, it is then charged nothing.
     pub(crate) fn has_no_answer(&self) {
         if let Some(metered) = self.metered() {
             metered.fail();
@@ -276,17 +278,17 @@ impl Entry {
         metered.is_none_or(|metered| metered.charge(unit, n))
     }
 
-    /// Notes that the call costs `total` of `unit` in all, as [`Meter::settle`] does. It does not
-    /// end yet.
+    /// Notes that the call costs `total` of `unit` in all, as [`Meter::settle`] does. The call does
+    /// not end yet.
     pub fn settle(&mut self, unit: &str, total: u32) {
         if let Some(metered) = self.metered() {
             metered.settle(unit, total);
         }
     }
 
-    /// Notes that the callee has asked not to be called for `after`: breakers that open at a
-    /// [pushback](crate::CircuitBreakerRule::pushback) are open for as long, from now on. Zero has no
-    /// effect. The call does not end yet.
+    /// Notes that the callee has asked not to be called for `after`. From now on, breakers that
+    /// open at a [pushback](crate::CircuitBreakerRule::pushback) are open for this time. Zero has
+    /// no effect. The call does not end yet.
     ///
     /// A layer for HTTP reads the time from responses. For other protocols, call this method.
     ///
@@ -327,9 +329,10 @@ impl Entry {
         self.outcome = None;
     }
 
-    /// Converts to the entry of a call that a layer or [`Sentinel::run`](crate::Sentinel::run)
-    /// polls with [`end_on_panic`]. If it is dropped before
-    /// [`with_response_at`](Self::with_response_at) or [`end`](Self::end), the call was cancelled.
+    /// Prepares the entry of a call that a layer or [`Sentinel::run`](crate::Sentinel::run) polls
+    /// with [`end_on_panic`]. If the entry is dropped before
+    /// [`with_response_at`](Self::with_response_at) or [`end`](Self::end), the call counts as
+    /// cancelled.
     #[inline]
     pub(crate) fn expecting_response(mut self) -> Self {
         self.outcome = None;
@@ -337,7 +340,7 @@ impl Entry {
         self
     }
 
-    /// Ends the call as one that panics.
+    /// Ends the call as a failure, because it panics.
     pub(crate) fn panicked(mut self) {
         self.has_panic_guard = false;
         self.body_was_ready = false;
@@ -350,8 +353,8 @@ impl Entry {
     }
 
     /// Notes that the head of the response has arrived, and returns the time for
-    /// [`with_response_at`](Self::with_response_at). Circuit breakers learn of the response
-    /// now if its outcome `is_final`.
+    /// [`with_response_at`](Self::with_response_at). If the outcome `is_final`, it is reported to
+    /// circuit breakers now, not at the end of the call.
     #[inline]
     pub(crate) fn note_response(&mut self, outcome: Outcome, is_final: bool) -> Tick {
         let now = self.nodes.resource().now();
@@ -399,7 +402,7 @@ impl Entry {
             return;
         };
         let admission = permits.admission.take();
-        // If no permits are left, the call takes the common path at its end.
+        // Without permits, the call takes the fast path when it ends.
         if permits.running == RunningPlaces::NONE {
             self.permits = None;
         }
@@ -459,10 +462,10 @@ impl Entry {
         self.outcome = Some(outcome);
     }
 
-    /// Returns whether the call counts as ended at its response time. This is so if the response
-    /// came in one piece, and no rule needs the time at which its body ended. A circuit breaker
-    /// that waits for trailers, a limit on calls at once for each value and an adaptive limit need
-    /// it.
+    /// Returns whether the call counts as ended at its response time. It does if the response
+    /// arrived in one piece, and no rule needs the time at which its body ended. Three kinds of
+    /// rules need this time: a circuit breaker that waits for trailers, a concurrency limit for
+    /// each value, and an adaptive limit.
     #[inline]
     fn ends_with_response(&self) -> bool {
         let limiter = || self.nodes.resource().limiter();
@@ -471,8 +474,8 @@ impl Entry {
 
     /// Returns the present, and the end of the call's response time.
     ///
-    /// A call whose response came in one piece is counted at the time of its head, which is known
-    /// already: reading the clock again would be a tenth of a layer's overhead.
+    /// A call whose response arrived in one piece is counted at the time of its head, which is
+    /// already known. Reading the clock again would be a tenth of a layer's overhead.
     #[inline]
     fn end_times(&self) -> (Tick, Tick) {
         let now = if self.ends_with_response() {
@@ -502,7 +505,7 @@ impl Entry {
             self.report_to_breakers(now, outcome, end - self.start);
         }
         let resource = self.nodes.resource();
-        // Releases the places under limits on calls at once for each value.
+        // Releases the places under concurrency limits for each value.
         if let (Some(params), Some(permits)) = (resource.params(), self.permits) {
             params.release(permits.running);
         }
@@ -528,7 +531,8 @@ impl Entry {
 }
 
 impl Drop for Entry {
-    /// The common path: only the resource's node and its slots need to learn of the end.
+    /// Ends the call. On the fast path, only the resource's node and its slots need to know of the
+    /// end.
     #[inline]
     fn drop(&mut self) {
         let resource = self.nodes.resource();
@@ -548,10 +552,11 @@ impl Drop for Entry {
     }
 }
 
-/// Runs `poll`. If it panics, ends the entry in `call` at once as one that has panicked. Ending it
-/// when it is dropped would be too late: an outer layer may catch the panic and drop the rest
-/// later, which looks like a cancellation. And a call that is dropped because other code unwinds
-/// has not panicked itself.
+/// Runs `poll`. If it panics, ends the entry in `call` at once, as the entry of a call that panics.
+///
+/// The drop of the entry would be too late: an outer layer may catch the panic and drop the future
+/// later, which looks like a cancellation. The drop also cannot tell whether the call itself
+/// panicked or other code unwinds.
 #[inline]
 pub(crate) fn end_on_panic<T: Into<Entry>, R>(
     call: &mut Option<T>,

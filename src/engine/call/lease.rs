@@ -1,4 +1,4 @@
-//! The permits of shared rules that a waiting call needs: asked for, held, or still to take.
+//! The permits of shared rules for a waiting call: requested, held, or still to be taken.
 
 use std::mem;
 use std::task::Waker;
@@ -12,14 +12,14 @@ use crate::rule::{LeaseAccount, NoShare};
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct WaitLeases {
-    /// The counters from which the call takes its permits when its turn has come; empty if the call
-    /// will be judged again.
+    /// The counters from which the call takes its permits when its turn comes. Empty if the call
+    /// will be judged again instead.
     targets: LeaseTargets,
     /// The permits that the call has.
     held: Option<HeldLeases>,
-    /// The tickets whose answers the call waits for.
+    /// The tickets for whose answers the call waits.
     asking: Option<Asking>,
-    /// Why the call got no permits, once that is known.
+    /// The reason why the call got no permits, once known.
     refusal: Option<NoShare>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Next {
 }
 
 impl WaitLeases {
-    /// The leases of a call that takes its permits when its turn has come.
+    /// Creates the leases of a call that takes its permits when its turn comes.
     pub(crate) fn needed(targets: LeaseTargets) -> Self {
         Self {
             targets,
@@ -40,7 +40,7 @@ impl WaitLeases {
         }
     }
 
-    /// The leases of a call that has `held` permits already.
+    /// Creates the leases of a call that already has the permits `held`.
     pub(crate) fn held(targets: LeaseTargets, held: HeldLeases) -> Self {
         Self {
             targets,
@@ -49,7 +49,7 @@ impl WaitLeases {
         }
     }
 
-    /// The leases of a call that waits for the store.
+    /// Creates the leases of a call that waits for the store.
     pub(crate) fn asking(asking: Asking) -> Self {
         Self {
             asking: Some(asking),
@@ -57,15 +57,15 @@ impl WaitLeases {
         }
     }
 
-    /// Returns whether all counters that were asked have answered. If not, `waker` is woken when
-    /// one more has.
+    /// Returns whether all counters that were asked have answered. If not, `waker` is woken at the
+    /// next answer.
     pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
         let asking = self.asking.as_ref();
         asking.is_some_and(|asking| asking.is_answered(waker))
     }
 
-    /// Takes the answers, of which missing ones are decided without the store. Returns false if a
-    /// counter granted no permits: then there is a [refusal](Self::refusal).
+    /// Takes the answers. Counters without an answer decide without the store. Returns false if a
+    /// counter granted no permits: [`refusal`](Self::refusal) then returns the reason.
     pub(crate) fn settle(&mut self, now: Tick) -> bool {
         match self.asking.take().map(|asking| asking.settle(now)) {
             None => {}
@@ -75,7 +75,7 @@ impl WaitLeases {
         self.refusal.is_none()
     }
 
-    /// Returns why the call got no permits.
+    /// Returns the reason why the call got no permits, if it got none.
     pub(crate) const fn refusal(&self) -> Option<NoShare> {
         self.refusal
     }
@@ -100,19 +100,20 @@ impl WaitLeases {
         })
     }
 
-    /// Returns the longest that the call waits for the store.
+    /// Returns the maximum time that the call waits for the store.
     pub(crate) fn most(&self) -> Duration {
         let asking = self.asking.as_ref();
         asking.map_or(Duration::ZERO, |asking| asking.most)
     }
 
-    /// Returns when the call may start, if its permits are of a bucket that has not begun at `now`.
+    /// Returns the time at which the call may start, if its permits are of a bucket that has not
+    /// begun at `now`.
     pub(crate) fn start_after(&self, now: Tick) -> Option<Tick> {
         let start = self.held.as_ref()?.start();
         (start > now).then_some(start)
     }
 
-    /// Takes the leases of the call, for its next judgement.
+    /// Takes the permits of the call, for its next judgement.
     pub(crate) fn hand_over(&mut self) -> Option<Box<HeldLeases>> {
         self.held.take().map(Box::new)
     }

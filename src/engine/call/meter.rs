@@ -11,21 +11,21 @@ use crate::call::Direction;
 use crate::engine::resource::Resource;
 use crate::rule::{Accounts, LeaseAccount};
 
-/// A handle on the cost of a running call, for rules on [costs](crate::FlowRule::cost). A stream
-/// keeps one and charges each chunk; a task settles when it knows the total.
+/// A handle to report the cost of a running call, for rules on [costs](crate::FlowRule::cost). For
+/// example, a stream keeps a meter and charges each chunk; a task settles when it knows the total.
 ///
 /// All clones count for one call. The call's reservation is released when the call has ended *and*
 /// its last meter is dropped, so that a cost can be reported after the end. A call that never
 /// reported a cost is then charged its reservation, unless it failed. A meter that is never dropped
 /// keeps the reservation.
 ///
-/// The meter of a call without such a rule, and the [`Default`] meter, count nothing. A unit that
-/// no rule of the resource counts is ignored and becomes a
+/// The meter of a call without a rule on costs, and the [`Default`] meter, count nothing. A unit
+/// that no rule of the resource counts is ignored and becomes a
 /// [finding](crate::hook::FindingKind::CostUnit). A unit that several rules count is charged to all
 /// of them.
 ///
-/// A charge takes no lock and allocates nothing, except for what exceeds the reservation at a
-/// [shared](crate::FlowRule::shared) rule, which is booked under a lock.
+/// A charge takes no lock and allocates nothing, with one exception: an excess over the reservation
+/// at a [shared](crate::FlowRule::shared) rule is booked under a lock.
 ///
 /// # Examples
 ///
@@ -48,15 +48,15 @@ use crate::rule::{Accounts, LeaseAccount};
 pub struct Meter(Option<Arc<RareState>>);
 
 /// The accounts of one call. They are closed on drop, when neither the entry nor a meter can charge
-/// them any more.
+/// them.
 pub(super) struct Metered {
     resource: Arc<Resource>,
     accounts: Accounts,
-    /// Whether the call has failed: then it is charged nothing if it reports no cost.
+    /// Whether the call has failed. A failed call that reports no cost is charged nothing.
     has_failed: AtomicBool,
     /// The meter of the call in the engine of a rule in shadow mode.
     shadow: OnceLock<Meter>,
-    /// The meter of the same call in a layer around this one.
+    /// The meter of the same call in an outer layer.
     outer: OnceLock<Meter>,
 }
 
@@ -69,8 +69,8 @@ impl Meter {
         Self(rare.metered.is_some().then(|| rare.clone()))
     }
 
-    /// Notes that the call has cost `n` more of `unit`. It counts at once, and uses the reservation
-    /// first. An `n` of 0 does not count as a report.
+    /// Notes that the call has cost `n` more of `unit`. The charge counts at once, and uses the
+    /// reservation first. An `n` of 0 does not count as a report.
     ///
     /// Returns false once the reservation is used up and a rule has nothing left, so that the work
     /// can stop.
@@ -79,8 +79,9 @@ impl Meter {
         metered.is_none_or(|metered| metered.charge(unit, n))
     }
 
-    /// Notes that the call costs `total` of `unit` in all, or what was charged already if that is
-    /// more. The rest of the reservation is released. With 0 the call costs nothing.
+    /// Notes that the call costs `total` of `unit` in all. If more was already charged, the charges
+    /// count instead. The rest of the reservation is released. With a `total` of 0 and no charges,
+    /// the call costs nothing.
     ///
     /// If several totals are reported, the largest counts.
     pub fn settle(&self, unit: &str, total: u32) {
@@ -89,24 +90,25 @@ impl Meter {
         }
     }
 
-    /// Notes that a provider reports `left` units of `unit` for its callers until `reset` has
-    /// passed, as in a header of its response. Until then no more than that passes, less what is
-    /// charged from now on.
+    /// Notes that a provider has reported, for example in a header of its response, that `left`
+    /// units of `unit` are left until `reset` has passed. Until then, only calls within this number
+    /// pass, less the units that are charged from now on.
     ///
-    /// It applies to all calls to the resource, in each [`FlowRule::cost`](crate::FlowRule::cost)
-    /// of the unit that is not shared; keyed rules ignore it. With a shared rule, add one that is
-    /// not shared: it keeps each process to the last number reported to that process. A call that is refused because of it
-    /// gets the reset as its [`retry_after`](crate::Blocked::retry_after). Reservations of running
-    /// calls count as used, including that of this call: if the number includes the call's own cost
-    /// already, settle it first.
+    /// The number applies to all calls to the resource, in each
+    /// [`FlowRule::cost`](crate::FlowRule::cost) of the unit that is not shared; keyed rules ignore
+    /// it. With a shared rule, add a rule that is not shared: it limits each process to the last
+    /// number reported to this process. A call that is refused because of the number gets the reset
+    /// as its [`retry_after`](crate::Blocked::retry_after). Reservations of running calls count as
+    /// used, including that of this call: if the number includes the call's own cost already,
+    /// settle it first.
     ///
-    /// It can only tighten a limit. While a number is in force, a larger one is ignored, and a
-    /// smaller one replaces it and is in force at least as long. A reload keeps the number and what
-    /// was charged since. A negative number is ignored, as providers send -1 for unknown numbers,
-    /// and so is a reset of zero. A reset of more than a day counts as one day.
+    /// The number can only tighten a limit. While a number is in force, a larger one is ignored,
+    /// and a smaller one replaces it and is in force at least as long. A reload keeps the number
+    /// and the charges since. A negative number is ignored, as providers send -1 for unknown
+    /// numbers, and so is a reset of zero. A reset of more than a day counts as one day.
     ///
-    /// It allocates, and makes calls that are being judged start over, so call it once for each
-    /// response.
+    /// This method allocates, and makes calls that are being judged start over. So call it once for
+    /// each response.
     ///
     /// # Examples
     ///
@@ -146,15 +148,16 @@ impl Meter {
         self.0.is_none()
     }
 
-    /// Makes reports to this meter go to `outer` as well, if it belongs to a layer around this one.
-    /// It is ignored if it belongs to an inbound call that makes this outbound one.
+    /// Forwards reports to this meter to `outer` as well, if `outer` is the meter of the same call
+    /// in an outer layer. A meter of the other direction is ignored: it belongs to an inbound call
+    /// that makes this outbound call.
     pub(crate) fn within(&self, outer: Self) {
         let (Some(own), Some(around)) = (&self.0, &outer.0) else {
             return;
         };
         if !Arc::ptr_eq(own, around) && self.direction() == outer.direction() {
             if let Some(metered) = self.metered() {
-                // A meter that is already set stays: it came with the request.
+                // A meter that is already set is kept.
                 let _ = metered.outer.set(outer);
             }
         }
@@ -230,7 +233,7 @@ impl Metered {
         self.each_linked(|linked| linked.settle(unit, total));
     }
 
-    /// As [`Meter::left`], for a valid number.
+    /// Does the work of [`Meter::left`], for a valid number.
     fn note_provider_left(&self, unit: &str, left: u32, reset: Duration) {
         if let Some(costs) = self.resource.costs() {
             let now = self.resource.now();
@@ -239,7 +242,7 @@ impl Metered {
         self.each_linked(|linked| linked.note_provider_left(unit, left, reset));
     }
 
-    /// Calls `f` with the metering of the call's shadow, and with that of a layer around it.
+    /// Calls `f` with the accounts of the call in shadow mode, and with those of an outer layer.
     #[inline]
     fn each_linked(&self, mut f: impl FnMut(&Self)) {
         for linked in [&self.shadow, &self.outer] {
@@ -249,17 +252,17 @@ impl Metered {
         }
     }
 
-    /// Notes that the call has failed: if it reports no cost, it is charged nothing.
+    /// Notes that the call has failed, so that it is charged nothing if it reports no cost.
     pub(super) fn fail(&self) {
         // Relaxed suffices: the entry drops its reference afterwards, which orders the store before
         // the load in `drop`.
         self.has_failed.store(true, Ordering::Relaxed);
     }
 
-    /// Makes reports to this meter go to `shadow` as well.
+    /// Forwards reports to this meter to `shadow` as well.
     pub(super) fn chain_shadow(&self, shadow: Meter) {
         if let Err(shadow) = self.shadow.set(shadow) {
-            // Another shadow is set, so this one is chained to it.
+            // Another shadow is already set, so the new shadow is chained to it.
             let first = self.shadow.get().and_then(Meter::metered);
             first.expect("it was set").chain_shadow(shadow);
         }
@@ -268,7 +271,7 @@ impl Metered {
 
 impl Drop for Metered {
     fn drop(&mut self) {
-        // The entry has stored it before it dropped its reference.
+        // The entry has stored the flag before it dropped its reference.
         let has_failed = self.has_failed.load(Ordering::Relaxed);
         if let Some(costs) = self.resource.costs() {
             costs.close(&self.accounts, || self.resource.now(), has_failed);

@@ -1,5 +1,5 @@
-//! Replaces [`lease`](super::lease) in builds without the feature `shared`: no call waits for
-//! permits of shared rules.
+//! A replacement for [`lease`](super::lease) in builds without the feature `shared`, in which no
+//! call waits for permits of shared rules.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use crate::clock::Tick;
 use crate::engine::resource::HeldLeases;
 use crate::rule::{LeaseAccount, NoShare};
 
-/// The permits of shared rules that a waiting call needs. It has no variants, as no call needs any.
+/// The permits of shared rules for a waiting call. The type has no variants, as no call needs such
+/// permits.
 #[derive(Debug)]
 pub(crate) enum WaitLeases {}
 

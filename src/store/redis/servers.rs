@@ -213,7 +213,7 @@ impl Servers {
         Ok(Link::One(link))
     }
 
-    /// Returns whether a password goes to another machine without TLS.
+    /// Returns whether a password is sent to another machine without TLS.
     pub(super) fn show_password(&self) -> bool {
         let shows = |info: &ConnectionInfo| has_plain_password(info) && is_elsewhere(info);
         match self {
@@ -283,8 +283,8 @@ pub(super) fn with_address(like: &ConnectionAddr, host: String, port: u16) -> Co
     }
 }
 
-/// Picks the more useful of two servers' errors: the one that [names a reason](says_why). If both
-/// or neither do, the later one.
+/// Picks the more useful of two servers' errors: the error that [names a reason](says_why). If both
+/// name a reason, or neither does, picks the later error.
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 pub(super) fn more_telling(known: Option<RedisError>, error: RedisError) -> RedisError {
     known

@@ -8,7 +8,7 @@ use redis::Value;
 /// The number of slots of a Cluster.
 const SLOTS: u16 = 16_384;
 
-/// The address of a master. Its `Debug` output does not show it.
+/// The address of a master. Its `Debug` output hides the address.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MasterAddress {
     pub(super) host: String,
@@ -53,7 +53,7 @@ impl SlotMap {
 }
 
 impl SlotRange {
-    /// Reads one range. The host is empty if the server does not know it.
+    /// Reads one range. The host is empty if the server does not know the master's host.
     fn read(range: &Value, asked: &MasterAddress) -> Option<Self> {
         let Value::Array(parts) = range else {
             return None;
@@ -66,8 +66,8 @@ impl SlotRange {
             return None;
         };
         let host = match host {
-            // A server that does not know its own host name leaves it out; it is the name by which
-            // it was asked.
+            // A server that does not know its own host name leaves it out. The host by which the
+            // server was asked is then used.
             Value::Nil => asked.host.clone(),
             Value::BulkString(host) if host.is_empty() => asked.host.clone(),
             Value::BulkString(host) if host == b"?" => String::new(),
@@ -86,8 +86,8 @@ impl SlotRange {
 }
 
 impl MasterAddress {
-    /// Reads the `host:port` with which the server at `asked` names another one. Without a host, it
-    /// has the same host.
+    /// Reads the `host:port` with which the server at `asked` names another server. Without a host,
+    /// the other server has the host of `asked`.
     pub(super) fn read(text: &str, asked: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let host = if host.is_empty() { &asked.host } else { host };

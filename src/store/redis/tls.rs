@@ -1,4 +1,4 @@
-//! Certificates of TLS connections: the authorities to trust, and this process's own certificate.
+//! Certificates for TLS connections: of the authorities to trust, and of this process.
 
 use std::io;
 
@@ -13,7 +13,8 @@ use super::answer::{cause, has_ended};
 use crate::base::invalid::InvalidSetting;
 use crate::store::{StoreError, StoreErrorKind};
 
-/// Returns `pem`, the certificates of the authorities to trust, if it holds at least one.
+/// Returns `pem`, the certificates of the authorities to trust, if it contains at least one
+/// certificate.
 pub(super) fn read_roots(pem: Vec<u8>) -> Result<Vec<u8>, InvalidSetting> {
     let begins = b"-----BEGIN CERTIFICATE-----";
     if pem.windows(begins.len()).any(|part| part == begins) {
@@ -74,13 +75,13 @@ pub(super) fn read_client(
 /// Without a provider, rustls panics if the program is built with several.
 pub(super) fn choose_cryptography() {
     if CryptoProvider::get_default().is_none() {
-        // An error means that another thread has installed one meanwhile.
+        // An error means that another thread has installed a provider meanwhile.
         let _ = ring::default_provider().install_default();
     }
 }
 
-/// Returns why a TLS connection could not be opened, if TLS is the cause. The text of rustls is not
-/// used, as it contains host names.
+/// Returns the reason why a TLS connection could not be opened, if TLS is the cause. The error text
+/// of rustls is not used, as it contains host names.
 pub(super) fn reason(error: &RedisError, shows_certificate: bool) -> Option<StoreError> {
     use CertificateError as Bad;
     let unreachable = |detail| Some(StoreError::new(StoreErrorKind::Unreachable, detail));

@@ -1,8 +1,9 @@
-//! Finds out why a server does not open a connection, by asking it once more in plain text.
+//! Determines why a connection to a server could not be opened, by asking the server once more in
+//! plain text.
 //!
 //! A server at its limit of clients sends an error and closes the connection. The client has
-//! usually written by then, so the error is lost. A server without TLS takes a TLS handshake for
-//! the beginning of a long line, and waits for the rest.
+//! usually written by then, so the error is lost. A server without TLS reads a TLS handshake as the
+//! beginning of a long line, and waits for the rest.
 
 use std::error::Error;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use tokio::time::timeout;
 
 use super::answer::{cause, has_ended};
 
-/// How long a server is given to send an error before it is asked anything. One that has an error
+/// The time in which a server can send an error before it is asked anything. A server with an error
 /// sends it at once.
 const SPEAKS_FIRST: Duration = Duration::from_millis(20);
-/// How long the whole attempt to get an answer may take.
+/// The maximum duration of the whole attempt to get an answer.
 const ANSWERS: Duration = Duration::from_millis(200);
 /// The first byte of a TLS alert.
 const ALERT: u8 = 21;
@@ -45,7 +46,7 @@ impl Unopened {
             ConnectionAddr::TcpTls { host, port, .. } => (host, *port, true),
             _ => return error,
         };
-        // Without TLS, a server that did not answer in time would not answer this either.
+        // Without TLS, a server that did not answer in time would not answer this attempt either.
         if !is_silent || (error.is_timeout() && !has_tls) {
             return error;
         }

@@ -1,4 +1,4 @@
-//! Beats, by which the store's task knows whether the store is up.
+//! Beats, by which the refiller detects whether the store is up.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::store::request::{self, Heard, Request};
 use crate::store::{StoreError, StoreErrorKind};
 
 impl Refiller {
-    /// Sends a beat if one is due. Returns whether it did.
+    /// Sends a beat if it is due. Returns whether a beat was sent.
     pub(super) fn start_beat(&mut self, now: Tick) -> bool {
         if self.beat.is_some() || now < self.beat_at {
             return false;
@@ -21,13 +21,14 @@ impl Refiller {
         self.hub.do_periodic_work(now);
         let (store, alive) = (self.store.clone(), self.alive);
         self.beat = Request::new(&self.hub, now, async move { store.beat(alive).await });
-        // Without a timer, no request can be made, and the next attempt is after a regular
+        // Without a timer, no request can be made. The next attempt is made after the regular
         // interval.
         self.beat_at = now + BEAT;
         self.beat.is_some()
     }
 
-    /// Handles the answer to the beat on its way. Returns whether there was one.
+    /// Handles the answer to the beat in flight, or its lateness. Returns whether there was
+    /// anything to handle.
     pub(super) fn poll_beat(&mut self, cx: &mut Context<'_>, now: Tick) -> bool {
         let Some(beat) = &mut self.beat else {
             return false;
@@ -63,7 +64,8 @@ impl Refiller {
         }
     }
 
-    /// Returns whether it is in doubt that the store is up: a beat or several trips had no answer.
+    /// Returns whether the store may be down: a beat was late, or the store has been silent since a
+    /// trip was late.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.missed > 0 || self.trips.is_silent()
     }
@@ -93,14 +95,15 @@ impl Refiller {
         self.hear_of_resets(beat.resets, is_lost && was_known, now);
     }
 
-    /// The store has counted so many keys that were reset. If there are more, or it has lost its data
-    /// since, each key that is refused without asking is asked for by its next call.
+    /// Compares the number of `resets` that the store has counted with the last known one. If it
+    /// has changed, or the store has lost its data, all counters forget refusals of the store, so
+    /// that their next calls ask again.
     fn hear_of_resets(&mut self, resets: u64, is_lost: bool, now: Tick) {
         let before = self.resets.replace(resets);
         if before == Some(resets) && !is_lost {
             return;
         }
-        // Before the first beat nothing was asked for, but by a task that has ended.
+        // Before the first beat, this task has sent no draws whose answers could precede a reset.
         if before.is_some() {
             self.hub.note_reset(now);
         }
@@ -117,7 +120,7 @@ impl Refiller {
             .extend(all.filter(|quota| quota.must_report(report, now)));
     }
 
-    /// Declares the store down, and answers all waiting calls without it.
+    /// Declares the store down, answers all waiting calls without it, and schedules the next probe.
     pub(super) fn fail(&mut self, error: StoreError, now: Tick) {
         self.hub.note_error(error);
         self.has_beaten = true;
@@ -141,9 +144,9 @@ impl Refiller {
         }
     }
 
-    /// Returns `time`, changed at random by up to a fifth.
+    /// Returns `time`, randomly changed by up to a fifth.
     fn jittered(&mut self, time: Duration) -> Duration {
-        // An ordinary xorshift suffices: it only keeps processes from probing in step.
+        // A plain xorshift suffices, as it only prevents processes from probing in step.
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;
         self.jitter ^= self.jitter << 17;

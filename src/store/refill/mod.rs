@@ -1,5 +1,5 @@
-//! The task that asks the store: it draws for calls that wait, refills the leases of busy counters,
-//! sends beats, and decides whether the store is up.
+//! The refiller, the task that asks the store. It draws for calls that wait, refills the leases of
+//! busy counters, sends beats, and decides whether the store is up.
 //!
 //! ```text
 //!  start_store  a beat is answered    several beats are late, or anything else fails
@@ -10,15 +10,16 @@
 //!                         └─ Recovering ◀────────────────┘
 //! ```
 //!
-//! Calls that come before the first beat is answered wait for it, as for any answer.
+//! Calls that arrive before the first beat is answered wait for this answer, like for any other.
 //!
-//! A late beat is followed by another one at once. A store that is late with [three](MOST_MISSED)
-//! beats in a row is away. After a late beat, and while trips are [silent](super::trips), no draws
-//! are sent. Otherwise, a late trip fails only its own calls.
+//! After a late beat, the next beat is sent at once. A store that is late with [three](MOST_MISSED)
+//! beats in a row is *away*, in the mode `Down`. After a late beat, and while trips are
+//! [silent](super::trips), no draws are sent. Otherwise, a late trip fails only its own calls.
 //!
-//! A store that is away gets only beats. A server that was suspended runs everything that was sent
-//! to it when it resumes, and draws would then take permits for calls that have left. While the
-//! store recovers, every process reports what it took without it, and draws no more than its share.
+//! A store that is away gets only beats. When a suspended server resumes, it runs everything that
+//! was sent to it. Draws would then take permits for calls that have left. While the store
+//! recovers, every process reports the permits that it took without the store, and draws no more
+//! than its share.
 
 mod beats;
 mod refiller;
@@ -37,24 +38,25 @@ use crate::base::sync::{Arc, Ordering};
 use crate::base::timer::Timer;
 use crate::clock::Tick;
 
-/// The time between two beats. After a failover, grants of this long can be lost unnoticed, so it
-/// is short.
+/// The time between two beats. It is short, as the grants of one such interval can be lost
+/// unnoticed in a failover.
 const BEAT: Duration = Duration::from_millis(250);
-/// The duration of `Recovering`, which is that of two beats. By its end, all processes have noticed
-/// that the store is back.
+/// The duration of `Recovering`: two beats. By its end, all processes have noticed that the store
+/// is up again.
 const RECOVERS: Duration = Duration::from_millis(500);
 /// The time between the first two probes of a store that is away. It doubles with each probe.
 const FIRST_GAP: Duration = Duration::from_millis(20);
-/// The longest time between two probes of a store that is away.
+/// The maximum time between two probes of a store that is away.
 const LAST_GAP: Duration = Duration::from_millis(200);
 /// The interval at which busy counters are checked and refilled: a quarter of the default horizon.
 const TICK: Duration = Duration::from_millis(5);
-/// The most draws of one request when the process leaves and gives back all unused permits.
+/// The maximum number of draws in one request when the process leaves and returns all unused
+/// permits.
 const MOST_DRAWS: usize = 512;
-/// The most counters that a trip reports without a call that asks for them. Few, because the calls
-/// of that trip wait for its answer.
+/// The maximum number of counters in a trip that only report permits. It is small, because the
+/// calls of the trip wait for its answer.
 const MOST_REPORTS: usize = 32;
-/// A store that answers this many beats in a row too late is away.
+/// The number of late beats in a row after which a store is away.
 const MOST_MISSED: u32 = 3;
 
 /// See the [module](self).
@@ -64,38 +66,38 @@ pub(super) struct Refiller {
     /// The report that each beat sends.
     pub(super) alive: Alive,
     trips: Trips,
-    /// The beat that is on its way.
+    /// The beat in flight.
     beat: Option<Request<Beat>>,
-    /// How many keys were reset, by the last beat.
+    /// The number of resets of keys by the answer to the last beat; `None` before the first answer.
     resets: Option<u64>,
-    /// Whether a beat was ever answered or has failed. Until then, no draws are sent.
+    /// Whether any beat was answered or has failed. Until then, no draws are sent.
     has_beaten: bool,
-    /// When the next beat is sent.
+    /// The time at which the next beat is sent.
     beat_at: Tick,
-    /// How many beats in a row were late.
+    /// The number of beats in a row that were late or failed.
     missed: u32,
     /// The time until the next probe of a store that is away.
     gap: Duration,
-    /// The epoch of the store, by the last beat.
+    /// The epoch of the store by the answer to the last beat.
     epoch: Epoch,
     /// When `Recovering` ends, if all reports are sent by then.
     recovers_until: Tick,
-    /// Counters that the next trips draw for.
+    /// Counters for which the next trips draw.
     due: Vec<Arc<SharedQuota>>,
-    /// Counters that are reported to the store after it was away.
+    /// Counters whose permits must be reported to the store because it was away or has lost its
+    /// data.
     reports: Vec<Arc<SharedQuota>>,
-    /// Counters whose waiting calls get no draw yet, because another one is on its way.
+    /// Counters whose next draw is postponed, because another draw is in flight.
     put_off: Vec<Arc<SharedQuota>>,
-    /// When the next of `put_off` is due.
+    /// The time at which the first counter in `put_off` is due.
     put_off_until: Tick,
     /// Busy counters, which are refilled before calls have to wait.
     hot: Vec<Arc<SharedQuota>>,
-    /// When `hot` is next refilled.
+    /// The time at which `hot` is checked next.
     hot_at: Tick,
-    /// The timer of the task, and when it fires.
+    /// The timer of the task, with the time at which it fires.
     sleep: Option<(Tick, Timer)>,
-    /// Whether the refiller has yielded since a trip was due, so that calls of other tasks are on
-    /// the same trip.
+    /// Whether the refiller has yielded before the next trip, so that calls of other tasks join it.
     has_yielded: bool,
     /// The state of the random numbers for [`jittered`](Self::jittered).
     jitter: u64,
@@ -103,8 +105,8 @@ pub(super) struct Refiller {
 }
 
 impl Drop for Refiller {
-    /// Answers all waiting calls, also if the runtime is gone: otherwise they would wait for a task
-    /// that does not run.
+    /// Answers all waiting calls, even if the runtime has shut down. Otherwise, they would wait for
+    /// a task that no longer runs.
     fn drop(&mut self) {
         let now = self.hub.now();
         self.hub.set_mode(HubMode::Idle, now);

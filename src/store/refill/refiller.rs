@@ -52,7 +52,7 @@ impl Refiller {
         }
     }
 
-    /// Runs until the handle stops the task, and then gives unused permits back.
+    /// Runs until the handle stops the task, and then returns unused permits.
     pub(in crate::store) async fn run(mut self) {
         let now = self.hub.now();
         self.hub.set_mode(HubMode::Starting, now);
@@ -62,7 +62,7 @@ impl Refiller {
         self.leave().await;
     }
 
-    /// Does all work that is due. Ready when the handle stops the task.
+    /// Does all work that is due. Ready once the handle has stopped the task.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             self.hub.wait(cx.waker());
@@ -88,7 +88,7 @@ impl Refiller {
         }
     }
 
-    /// Finishes the trips on their way after the task was stopped. Calls that come before `until`
+    /// Finishes the trips in flight after the task was stopped. Calls that arrive before `until`
     /// still get a trip. Each trip has its own deadline.
     fn poll_last(&mut self, cx: &mut Context<'_>, until: Tick) -> Poll<()> {
         loop {
@@ -111,8 +111,8 @@ impl Refiller {
         }
     }
 
-    /// Returns whether the task must yield once before it draws. The first of several calls that
-    /// come at once has woken it; after the yield, the other calls are on the same trip.
+    /// Returns whether the task must yield once before it draws. If several calls arrive at once,
+    /// the first call wakes the task. After the yield, the other calls are part of the same trip.
     fn yields(&mut self, cx: &mut Context<'_>) -> bool {
         self.has_yielded = !self.has_yielded && self.hub.is_asked();
         if self.has_yielded {
@@ -135,7 +135,7 @@ impl Refiller {
         }
     }
 
-    /// Sends trips for the counters that are due, as far as the pace allows. While the store is
+    /// Sends trips for the counters that are due, within the limits of the pace. While the store is
     /// away, answers their calls without it. Returns whether anything was done.
     fn start_trips(&mut self, now: Tick) -> bool {
         if !self.has_beaten || (self.hub.is_up() && self.is_in_doubt()) {
@@ -201,7 +201,7 @@ impl Refiller {
         }
     }
 
-    /// Handles trips that are answered or late. Returns whether there were any.
+    /// Handles answered and late trips. Returns whether there were any.
     fn poll_trips(&mut self, cx: &mut Context<'_>, now: Tick) -> bool {
         let mut has_moved = false;
         self.trips.give_up_old(now);
@@ -352,7 +352,8 @@ impl Refiller {
         Poll::Ready(())
     }
 
-    /// Schedules draws for the counters that are still busy, and drops the others from the list.
+    /// Schedules draws for the counters that are still busy, and drops all other counters from the
+    /// list.
     fn look_at_hot(&mut self, now: Tick) {
         self.hot_at = now + TICK;
         for quota in std::mem::take(&mut self.hot) {
@@ -365,8 +366,8 @@ impl Refiller {
 
     // --- the end ---
 
-    /// Gives all unused permits back and sends the last beat, if the store is up. Takes no longer
-    /// than a call would wait.
+    /// Returns all unused permits and sends the last beat, if the store is up. Takes at most the
+    /// time that a call would wait.
     async fn leave(&mut self) {
         let now = self.hub.now();
         let was_up = self.hub.is_up();

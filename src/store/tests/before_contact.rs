@@ -8,11 +8,11 @@ use crate::clock::{Tick, aligned};
 
 /// The limit of all processes. Each process wants twice the limit in a window.
 const LIMIT: u32 = 40;
-/// The steps of a window. At each, every process makes its calls.
+/// The number of steps of a window. At each step, every process makes its calls.
 const STEPS: u64 = 40;
 /// The number of windows that are simulated.
 const WINDOWS: u64 = 6;
-/// The start of the simulation by the wall clock: a time at which no window begins.
+/// The start of the simulation by the wall clock. No window begins at this time.
 const BEGIN: Duration = Duration::new(1_790_000_011, 123_456_789);
 
 /// The clock of a process that was started at some time after [`BEGIN`].
@@ -33,13 +33,13 @@ impl Clock for Began {
     }
 }
 
-/// For each process, when it starts, in thousandths of a window, and for how long its machine has
-/// run, in hours.
+/// For each process: the time of its start, in thousandths of a window, and the uptime of its
+/// machine, in hours.
 type Begins = [(u64, u64); 4];
 
-/// Returns the most calls that any window by the wall clock has admitted. If `goes_by_wall`, the
-/// clocks of the processes are aligned to the wall clock; otherwise they count from the start of
-/// their machines.
+/// Returns the maximum number of calls that were admitted in any window by the wall clock. If
+/// `goes_by_wall`, the clocks of the processes are aligned to the wall clock; otherwise they count
+/// from the start of their machines.
 async fn worst(window: Duration, buckets: u32, begins: Begins, goes_by_wall: bool) -> u32 {
     let time = StdArc::new(AtomicU64::new(0));
     let setup = Setup {
@@ -103,13 +103,13 @@ async fn before_the_first_answer_no_window_has_more_than_the_limit() {
             [(0, 5), (1_400, 5), (2_600, 7), (3_999, 0)],
         ] {
             let worst = worst(window, buckets, begins, true).await;
-            // The whole limit is admitted, and no more.
+            // The limit is used up, and not exceeded.
             assert_eq!(worst, LIMIT, "{window:?} of {buckets} buckets, {begins:?}");
         }
     }
 }
 
-/// If windows began with the processes, more would be admitted.
+/// If the windows of each process begin when it starts, more calls are admitted.
 #[tokio::test]
 async fn unaligned_clocks_admit_more_than_the_limit() {
     let begins = [(0, 0), (250, 0), (500, 0), (750, 0)];

@@ -50,7 +50,7 @@ impl Default for Setup {
     }
 }
 
-/// One process of a run: an engine's hub, its only counter, and the handle of its store.
+/// One process of a run: the hub of an engine, its only counter, and its store handle.
 struct Process {
     hub: Arc<Hub>,
     quota: Arc<SharedQuota>,
@@ -68,7 +68,7 @@ struct Log {
 }
 
 impl Log {
-    /// Returns the most calls that any window of `k` buckets has admitted.
+    /// Returns the maximum number of calls that were admitted in any window of `k` buckets.
     fn worst(&self, k: u32) -> u32 {
         let buckets = self.admitted.keys();
         let windows = buckets.map(|&last| {
@@ -118,7 +118,7 @@ impl Process {
         }
     }
 
-    /// Makes one call as the engine does. Returns whether it was admitted.
+    /// Makes one call like the engine does. Returns whether it was admitted.
     async fn call(&self) -> bool {
         let now = self.hub.now();
         let asked = match self.quota.take(now, 1) {
@@ -141,7 +141,8 @@ impl Process {
     }
 }
 
-/// Runs four processes, and calls `at` in each millisecond, which can change the store.
+/// Runs four processes, and calls `at` in each millisecond. `at` can change the store and the
+/// processes.
 async fn run(
     setup: Setup,
     mut at: impl FnMut(u64, &MemoryStore, &mut [Arc<Lock<Process>>]),
@@ -153,7 +154,7 @@ async fn run(
         .map(|_| Arc::new(Lock::new(Process::new(setup, &store, clock))))
         .collect();
     let log = Arc::new(Lock::new(Log::default()));
-    // By then, all processes have sent a beat.
+    // After this time, all processes have sent a beat.
     tokio::time::sleep(Duration::from_millis(600)).await;
     let start = tokio::time::Instant::now();
     let length = setup.bucket * setup.buckets;
@@ -196,9 +197,9 @@ async fn run(
     std::mem::take(&mut *log.lock())
 }
 
-/// The loads of the processes, which are together `percent` of the limit.
+/// Returns the loads of the processes, which add up to `percent` of the limit.
 fn scaled(percent: u32) -> [u32; 4] {
-    // A limit of 500 in half a second is 1 000 a second.
+    // A limit of 500 in half a second is 1 000 per second.
     [600, 250, 100, 50].map(|load| load * percent / 100)
 }
 
@@ -227,7 +228,7 @@ async fn a_healthy_store_admits_the_limit_and_never_more() {
                 log.worst(buckets)
             );
             let possible = (setup.limit * 6).min(log.calls as u32);
-            // The run does not fill the first and the last window.
+            // The first and the last window of the run are not full.
             let least = possible - possible / 4;
             assert!(
                 log.total() >= least,
@@ -299,7 +300,7 @@ async fn a_closed_rule_admits_nothing_without_the_store_and_an_open_one_all() {
             }
         })
         .await;
-        // The first calls still wait for a store that has just gone away.
+        // The first calls still ask the store, which has just become unreachable.
         let (least, most) = if admits { (2_900, 3_000) } else { (0, 10) };
         assert!(
             (least..=most).contains(&log.total()),
@@ -373,7 +374,7 @@ async fn late_refunds_and_tickets_keep_no_engine_alive() {
         if stops_first {
             process.handle.take().unwrap().shutdown().await;
         }
-        // The bucket of the permit is over, so it is scheduled to go back to the store.
+        // The bucket of the permit is over, so the permit is scheduled for return to the store.
         SharedQuota::refund(&process.quota, Validity::until(BucketEnd::at(now)), 1, now);
         drop((asked, process));
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -396,7 +397,7 @@ async fn a_call_that_waits_at_shutdown_is_counted_once() {
         tokio::time::sleep(Duration::from_millis(600)).await;
         store.set_fault(Some(Fault::SlowAnswer(Duration::from_millis(5))));
         let mut one = Process::new(setup, &store, clock);
-        // A young process has no answer to its first beat yet.
+        // A young process has not yet received the answer to its first beat.
         let mut passed = 0;
         tokio::time::sleep(Duration::from_millis(1)).await;
         if !is_young {
@@ -404,7 +405,7 @@ async fn a_call_that_waits_at_shutdown_is_counted_once() {
         }
         let handle = one.handle.take().unwrap();
         let stop = async {
-            // The call's draw has arrived, and the answer is on its way.
+            // The call's draw has arrived, and the answer is in flight.
             tokio::time::sleep(Duration::from_millis(2)).await;
             handle.shutdown().await;
         };

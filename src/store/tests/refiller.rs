@@ -24,12 +24,12 @@ async fn processes_without_a_rank_admit_an_equal_part_and_at_least_one() {
                 passed += u32::from(process.call().await);
             }
         }
-        // No process knows its rank, so none gets the remainder of the limit.
+        // No process knows its rank, so no process gets the remainder of the limit.
         assert_eq!(passed, admitted, "limit {limit}");
     }
 }
 
-/// The clock of a server that is half a bucket ahead.
+/// The clock of a server, which is half a bucket ahead of the processes.
 #[derive(Debug)]
 struct Ahead(TokioClock);
 
@@ -39,8 +39,7 @@ impl Clock for Ahead {
     }
 }
 
-/// By its own clock, a process would take its share in two buckets that are in one window of the
-/// store.
+/// If the process used its own clock, it would take its share twice in one window of the store.
 #[tokio::test(start_paused = true)]
 async fn a_counter_that_was_at_rest_knows_the_buckets_of_a_store_that_is_away() {
     let clock = TokioClock::new();
@@ -58,7 +57,7 @@ async fn a_counter_that_was_at_rest_knows_the_buckets_of_a_store_that_is_away() 
         while process.call().await {
             *passed += 1;
         }
-        // A bucket of the process's clock ends meanwhile, but none of the store's.
+        // Meanwhile, a bucket ends by the clock of the process, but not by that of the store.
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     assert!(passed[0] > 0);
@@ -121,7 +120,7 @@ async fn a_busy_counter_that_is_exhausted_is_asked_about_every_20_ms() {
     assert!((10..=30).contains(&draws), "{draws} draws in half a second");
 }
 
-/// An engine can be built before the processes that start its store are forked.
+/// An engine can be built before a fork, and its store started in each forked process.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn processes_that_fork_count_as_one_each() {

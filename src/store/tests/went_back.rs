@@ -1,8 +1,9 @@
-//! Tests of a store that comes back with older data: from a snapshot, or as a replica that lags.
+//! Tests of a store that restarts with older data: from a snapshot, or as a lagging replica.
 
 use super::*;
 
-/// A window of ten seconds, in which four processes together want twice the limit.
+/// Returns the parameters of a run with windows of ten seconds, in each of which four processes
+/// together make twice as many calls as the limit.
 fn setup(buckets: u32) -> Setup {
     Setup {
         buckets,
@@ -14,9 +15,9 @@ fn setup(buckets: u32) -> Setup {
     }
 }
 
-/// Returns the most calls that a window admits if the store goes away in the middle of a window. It
-/// comes back after `away_ms`, with the data of `saved_ms` before it went away, or with none if
-/// that is `None`.
+/// Returns the maximum number of calls that a window admits if the store fails in the middle of a
+/// window. The store is up again after `away_ms`, with its data from `saved_ms` before the failure;
+/// with no data if that is `None`.
 async fn worst(buckets: u32, saved_ms: Option<u64>, away_ms: u64) -> u32 {
     let setup = setup(buckets);
     // The run begins 600 ms into a window.

@@ -9,9 +9,9 @@ use crate::rule::{Shares, Turns};
 pub(crate) struct Claims {
     /// The turns that the call has in queues.
     pub(crate) turns: Turns,
-    /// The shares that the call has of the quotas of its parameters.
+    /// The shares of the quotas of its parameters that the call has.
     pub(crate) shares: Shares,
-    /// The remaining quotas of its parameters, for a call that wants to report them.
+    /// The remaining quotas of the call's parameters, if the response reports them.
     pub(crate) quotas: QuotasLeft,
 }
 

@@ -1,11 +1,11 @@
 //! The nodes that count one call, and the rings on which it is judged, from narrow to wide.
 //!
 //! A call counts on the node of its resource, and on the resource's scope nodes for its origin and
-//! its context, if they exist. All origins that no rule names can share a queue: a call of one of
-//! them also counts on the node of that queue. Each of these nodes has a [`LimitedRing`]: a ring
+//! its context, if they exist. All origins that no rule names can share a queue. A call of such an
+//! origin also counts on the node of that queue. Each of these nodes has a [`LimitedRing`]: a ring
 //! with the rules that are judged on it, from which the call takes its tokens. A rule can also have
-//! a ring of its own. The node of all inbound calls counts the call too, once it passes; no rule
-//! takes tokens there.
+//! a dedicated ring. Once the call passes, it also counts on the node of all inbound calls, on
+//! which no rule takes tokens.
 
 mod claims;
 mod quota_left;
@@ -43,28 +43,28 @@ struct OtherNodes {
     is_inbound: bool,
 }
 
-/// The most nodes with rules that a call can have: of its origin, the other origins, its context
+/// The maximum number of nodes with rules of a call: for its origin, the other origins, its context
 /// and its resource.
 const MOST_WITH_RULES: usize = 4;
 
-/// The nodes of a call with their rules, in the order in which they are asked.
+/// The nodes of a call with their rules, in the order in which they are judged.
 type NodesWithRules<'a> = [Option<(&'a Node, &'a CompiledRules)>; MOST_WITH_RULES];
 
-/// Iterates over the rings of the nodes: for each node, first the rings of single rules, and then
-/// its own ring.
+/// Iterates over the rings of the nodes: for each node, first the dedicated rings of single rules,
+/// and then the node's own ring.
 struct LimitedRings<'a> {
     nodes: NodesWithRules<'a>,
     now: Tick,
     /// The next node.
     at: usize,
-    /// The next ring of a single rule of that node.
+    /// The next dedicated ring of that node.
     dedicated: usize,
 }
 
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// The nodes of a call that only its resource counts.
+    /// Creates the nodes of a call that only counts on its resource.
     #[inline]
     pub(crate) const fn only(resource: Arc<Resource>) -> Self {
         Self {
@@ -73,8 +73,8 @@ impl CallNodes {
         }
     }
 
-    /// The nodes of a call without scope nodes: its resource, and all inbound calls if they are
-    /// counted.
+    /// Creates the nodes of a call without scope nodes: that of its resource, and that of all
+    /// inbound calls if it exists.
     #[inline]
     pub(crate) fn without_scopes(resource: Arc<Resource>) -> Self {
         Self {
@@ -84,7 +84,8 @@ impl CallNodes {
     }
 
     /// Returns whether this call takes all its tokens on the resource's own ring. This is possible
-    /// on any [path](crate::engine::resource::PathKind), and also if other nodes count the call.
+    /// on any [path](crate::engine::resource::PathKind), even if the call counts on other nodes as
+    /// well.
     #[inline]
     pub(crate) fn has_one_ring(&self) -> bool {
         let has_scope = self.origin().is_some() || self.context().is_some();
@@ -147,7 +148,8 @@ impl CallNodes {
         self.others.as_ref()?.context.as_ref()
     }
 
-    /// Returns the nodes that count the call and have rules, from narrow to wide, with these rules.
+    /// Returns the nodes that count the call and have rules, from narrow to wide, each with its
+    /// rules.
     fn nodes_with_rules(&self) -> NodesWithRules<'_> {
         let resource = (self.resource.node(), self.resource.compiled());
         match &self.others {
@@ -161,8 +163,8 @@ impl CallNodes {
         }
     }
 
-    /// Returns the node shared by all origins that no rule names, with its rules. `None` if the
-    /// call's origin is not one of them, or they share no queue.
+    /// Returns the node shared by all origins that no rule names, with its rules. `None` if a rule
+    /// names the call's origin, or if the other origins share no queue.
     #[inline]
     fn other_origins(&self) -> Option<(&Node, &CompiledRules)> {
         let others = self.resource.others()?;
@@ -197,13 +199,13 @@ impl CallNodes {
         inbound.filter(|_| is_inbound)
     }
 
-    /// Finds the rules on related resources that have no room there for `weight` tokens. Returns
-    /// the index of the first such rule, and the time from which all of them have room; `None` for
-    /// that time if one never has.
+    /// Finds the rules whose related resource has no room for `weight` tokens. Returns the index of
+    /// the first such rule, and the time from which all of them have room; the time is `None` if
+    /// one of them never has.
     ///
-    /// The related resource is looked up under the present rules. If a reload has replaced the
-    /// rules of the call meanwhile, the result would mix old and new rules, so [`Reloaded`] is
-    /// returned.
+    /// The related resource is looked up under the current rules. If a reload has replaced the
+    /// rules of the call meanwhile, the result would mix old and new rules, so the error
+    /// [`Reloaded`] is returned.
     pub(crate) fn full_related(
         &self,
         registry: &Registry,
@@ -226,8 +228,9 @@ impl CallNodes {
         }
     }
 
-    /// Checks the related resource of the rule `index`. Returns `None` if it has room now or was
-    /// never called; otherwise the time at which it has room again, where `None` means never.
+    /// Checks the related resource of the rule `index`. Returns `None` if the resource has room now
+    /// or was never called. Otherwise, returns the time at which it has room again; `Some(None)`
+    /// means never.
     fn full_at(
         &self,
         registry: &Registry,
@@ -260,8 +263,8 @@ impl CallNodes {
         None
     }
 
-    /// Takes a turn in every queue for a call of `weight`; none if that is 0. Stops at the first
-    /// queue without a free place, and returns its rule.
+    /// Takes a turn in every queue for a call of `weight`; a call of weight 0 needs no turn. Stops
+    /// at the first queue without a free place, and returns its rule as the error.
     pub(crate) fn queue_up(&self, now: Tick, weight: u32, turns: &mut Turns) -> Result<(), u32> {
         if weight == 0 {
             return Ok(());
@@ -292,7 +295,7 @@ impl CallNodes {
         }
     }
 
-    /// Returns whether every rule has room for `weight` tokens now. It takes none.
+    /// Checks that every rule has room for `weight` tokens now, without taking them.
     pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
         for ruled in self.limited_rings(now) {
             ruled.check_room(now, weight)?;
@@ -300,8 +303,8 @@ impl CallNodes {
         Ok(())
     }
 
-    /// Counts one more waiting call on every node. If one node has too many, counts it on none and
-    /// returns false.
+    /// Counts one more waiting call on every node. If a node already has its maximum, counts the
+    /// call on no node and returns false.
     pub(crate) fn start_waiting(&self) -> bool {
         let limits = self.waiting_limits();
         for (place, limit) in limits.iter().enumerate() {
@@ -351,7 +354,7 @@ impl CallNodes {
     }
 
     /// Iterates over the rings of the call at `now`, from narrow to wide. The order is always the
-    /// same, so a list can hold what a call has taken on each.
+    /// same, so a list in this order can record the tokens that a call has taken on each ring.
     pub(crate) fn limited_rings(&self, now: Tick) -> impl Iterator<Item = LimitedRing<'_>> {
         LimitedRings {
             nodes: self.nodes_with_rules(),
