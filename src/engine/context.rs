@@ -18,29 +18,30 @@ use crate::store::StoreSettings;
 use crate::store::{Hub, StoreStatus};
 use crate::system::Sampler;
 
-/// The most buckets of a resource's ring, which bounds its memory.
+/// The maximum number of buckets of a resource's ring, which bounds the memory of its node.
 const RESOURCE_BUCKETS: u64 = 256;
-/// The most buckets of a scope node's ring. They are fewer, as there are many scope nodes.
+/// The maximum number of buckets of a scope node's ring. It is smaller, as there are many scope
+/// nodes.
 const SCOPE_BUCKETS: u64 = 32;
 
 /// The settings of an engine. Engines of rules in shadow mode use a copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// The windows in which figures per second are kept.
+    /// The windows in which scope nodes and the inbound node keep figures per second.
     pub(crate) shape: StdArc<Shape>,
-    /// As `shape`, for the nodes of resources, which may also have histograms of durations.
+    /// The windows of the nodes of resources, which can also have histograms of durations.
     pub(crate) shape_of_resources: StdArc<Shape>,
     /// Which nodes of resources also keep the seconds of the last minute.
     pub(crate) minute: KeepsMinute,
     /// Whether scope nodes keep the seconds of the last minute.
     pub(crate) minute_of_scopes: bool,
-    /// The longest that a call may wait for tokens of a coming bucket.
+    /// The maximum time that a call may wait for tokens of a coming bucket.
     pub(crate) occupy_timeout: Duration,
-    /// How long a resource or scope node must be unused before it can be dropped.
+    /// The time that a resource or scope node must be unused before it can be dropped.
     pub(crate) idle: Duration,
-    /// The most resources that the engine keeps.
+    /// The maximum number of resources that the engine keeps.
     pub(crate) max_resources: usize,
-    /// The most scope nodes, and the most origins that a rule by origin keeps.
+    /// The maximum number of scope nodes, and of the origins that a rule by origin keeps.
     pub(crate) max_origins: usize,
     /// Whether origins have nodes even if no rule needs them.
     pub(crate) origins: bool,
@@ -53,48 +54,49 @@ pub(crate) struct Config {
 /// Which resources keep the seconds of the last minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeepsMinute {
-    /// Resources whose names callers cannot make up: a rule has the name, or a router has matched
-    /// it.
+    /// Resources whose names callers cannot invent: a rule contains the name, or a router has
+    /// matched it.
     Known,
     All,
     None,
 }
 
-/// What a node is for, which decides on its size.
+/// The kind of a node, which determines its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeOf {
-    /// A resource. `is_known` says that callers cannot make up its name.
+    /// The node of a resource. `is_known` means that callers cannot invent its name.
     Resource {
         is_known: bool,
     },
     ScopeNode,
 }
 
-/// What all parts of an engine need and no reload replaces.
+/// The state that all parts of an engine need and that no reload replaces.
 pub(crate) struct EngineContext {
     pub(crate) config: Config,
     pub(crate) time: Timekeeper,
     pub(crate) hooks: Hooks,
-    /// What the layers of the engine take out of requests, for findings.
+    /// The properties of calls that the engine's layers extract from requests, for findings.
     pub(crate) provided: Provided,
     /// The findings that hooks have already received.
     pub(crate) told: ReportedFindings,
-    /// The node of all inbound calls, once there was a system rule.
+    /// The node of all inbound calls; set once there was a system rule.
     pub(crate) inbound: OnceLock<Node>,
     /// The random hash functions of tables and of shortened names.
     pub(crate) hash: [foldhash::quality::RandomState; 2],
-    /// The open breakers of evicted resources, for when these are called again.
+    /// The open breakers of evicted resources, which are restored when these resources are called
+    /// again.
     pub(crate) kept_breakers: KeptBreakers,
-    /// The version of the rules that calls are judged by.
+    /// The version of the rules in force.
     pub(crate) version: AtomicU64,
-    /// Whether calls have waited in line, so that a reload must look for them.
+    /// Whether calls have ever waited in line. Only then a reload must look for waiting calls.
     pub(crate) lined_up: LinedUp,
     /// The hub of the store of shared rules, once it is needed.
     pub(crate) store: OnceLock<Arc<Hub>>,
-    /// The number of marked requests that are on their way: see
+    /// The number of marked requests in flight: see
     /// [`wants_mark`](crate::engine::resource::Resource::wants_mark).
     pub(crate) marked: AtomicU32,
-    /// Which rules of a set this engine judges by, initially.
+    /// The rules of a set by which this engine judges, initially.
     pub(crate) part: RuleSelection,
 }
 
@@ -119,8 +121,8 @@ impl Default for Config {
 
 impl EngineContext {
     /// Creates a node with compiled `rules`, for calls that may wait in a queue for at most
-    /// `longest_wait`. They inherit the state of `before`: its node is reused, with a new ring if
-    /// the rules need one.
+    /// `longest_wait`. The new node and rules inherit the state of `before`: its node is reused,
+    /// with a new ring if the rules need one.
     pub(crate) fn node<'a>(
         &self,
         rules: Vec<(u32, &'a FlowRule)>,
@@ -138,7 +140,8 @@ impl EngineContext {
             }
             NodeOf::ScopeNode => (&config.shape, SCOPE_BUCKETS, config.minute_of_scopes),
         };
-        // The limit of a wait is exclusive for a loan and inclusive for a turn.
+        // A wait for a loan must be shorter than its limit; a wait for a turn can also be equal to
+        // it.
         let patience = config
             .occupy_timeout
             .max(longest_wait + Duration::from_nanos(1));
@@ -153,8 +156,8 @@ impl EngineContext {
         config.shape_of_resources = config.shape.clone();
         Self {
             config,
-            // The clock is shared: a sampler that is used with two clocks would take them for one
-            // that has stepped.
+            // The clock is shared, as a sampler with two clocks would mistake their difference for
+            // a step.
             time: self.time.clone(),
             hooks: Hooks::default(),
             provided: Provided::default(),
@@ -192,7 +195,8 @@ impl EngineContext {
         Some(StoreStatus::of(hub))
     }
 
-    /// Notifies hooks of `finding`, unless they have already received one of its kind for its rule.
+    /// Notifies hooks of `finding`, unless they have already received a finding of the same kind
+    /// for the same rule.
     pub(crate) fn tell(&self, finding: &Finding) {
         if self.hooks.want(Interest::FINDING)
             && self
@@ -210,12 +214,12 @@ impl EngineContext {
         direction == Direction::Inbound && self.inbound.get().is_some()
     }
 
-    /// Makes all inbound calls count on a common node from now on, if they do not yet.
+    /// Makes all inbound calls count on a common node from now on. Does nothing if they already do.
     pub(crate) fn count_inbound(&self, now: Tick) {
         self.inbound.get_or_init(|| {
             let (shape, patience) = (&self.config.shape, self.config.occupy_timeout);
             let plan = Plan::new(Vec::new(), None, shape, RESOURCE_BUCKETS, patience);
-            // It keeps the seconds of the last minute, from which system rules estimate the
+            // The node keeps the seconds of the last minute, from which system rules estimate the
             // capacity.
             let (node, _) = plan.build(shape, true, None, now);
             node

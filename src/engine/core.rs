@@ -104,7 +104,7 @@ impl Core {
         pass
     }
 
-    /// Judges a call without the fast path, after it was given another name, or if rules in shadow
+    /// Judges a call without the fast path: after a layer has named it again, or if rules in shadow
     /// mode judge it as well.
     #[cold]
     pub(crate) fn judge_slowly(
@@ -129,8 +129,8 @@ impl Core {
         }
     }
 
-    /// Judges `call` to `resource` by the enforced rules, and then by those in shadow mode,
-    /// unless it waits and will be judged again.
+    /// Judges `call` to `resource` by the enforced rules, and then by those in shadow mode, unless
+    /// the call waits in line and will be judged again.
     fn judge_on(
         &self,
         resource: &Arc<Resource>,
@@ -141,8 +141,8 @@ impl Core {
         if !resource.rules().has_shadows() {
             return self.engine.judge_on(resource, call, now, arrived);
         }
-        // The shadow rules of the same version as the enforced ones, so that a rule whose mode
-        // changes is judged exactly once.
+        // The shadow rules must be of the same version as the enforced rules, so that a rule whose
+        // mode changes is judged exactly once.
         let shadows = self.shadows.of_version(resource.version())?;
         let verdict = self.engine.judge_on(resource, call, now, arrived)?;
         if matches!(&verdict, Verdict::Wait(waiting) if waiting.is_in_line()) {
@@ -158,11 +158,11 @@ impl Core {
         self.changing.lock()
     }
 
-    /// Puts `rules` in force. All later calls are judged by them; whatever they do not change keeps
-    /// its counts. Does nothing and returns false if they are in force already.
+    /// Puts `rules` in force. All later calls are judged by them. Rules that do not change keep
+    /// their counts. Does nothing and returns false if `rules` are already in force.
     pub(crate) fn reload(&self, rules: Rules) -> bool {
         let (registry, shared) = (self.registry(), self.registry().shared());
-        // The time is one with which the node of all inbound calls can be made.
+        // The reading is checked such that the node of all inbound calls can be created with it.
         let begun = shared.time.check_for_creation(shared.time.read());
         let older = registry.begin_reload();
         let present = registry.rules();
@@ -184,13 +184,13 @@ impl Core {
         true
     }
 
-    /// Returns everything that looks like a mistake now. Hooks get the findings that they have not
-    /// received yet.
+    /// Returns all current findings: everything that looks like a mistake. Hooks get the findings
+    /// that they have not yet received.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         at_once(self.findings_by(&mut StepPace::without_pauses(), true))
     }
 
-    /// Returns the findings so far, for a reader that may come before the first calls. Hooks get
+    /// Returns the findings so far, for a reader that may ask before the first calls. Hooks get
     /// only the findings that no later call can refute.
     pub(crate) fn findings_so_far(&self) -> Vec<Finding> {
         at_once(self.findings_by(&mut StepPace::without_pauses(), false))
@@ -203,7 +203,7 @@ impl Core {
         pace: &mut StepPace,
         has_come_late: bool,
     ) -> Vec<Finding> {
-        // Keys that rules in shadow mode use and calls have lacked.
+        // Keys that rules in shadow mode need and calls did not have.
         let mut missing = Vec::new();
         for shadow in self.shadows.list() {
             missing.extend(shadow.registry().missing_keys(pace).await);

@@ -35,7 +35,8 @@ pub use call::verdict::Verdict;
 pub use call::waiting::{NotAdmitted, Waiting};
 pub(crate) use core::Core;
 
-/// See the [module](self). It does not know about engines of rules in shadow mode.
+/// See the [module](self). An engine does not know about the engines of rules in shadow mode; the
+/// [`Core`] holds them.
 #[derive(Debug)]
 pub(crate) struct Engine {
     registry: Registry,
@@ -116,8 +117,8 @@ impl Engine {
         None
     }
 
-    /// Finds a resource that this thread has not called lately. A crowded one can refuse the call
-    /// at once, without its reference count being touched.
+    /// Finds a resource that this thread has not called recently. A crowded resource can refuse the
+    /// call at once, without a change of its reference count.
     #[inline(never)]
     fn find_in_table(
         &self,
@@ -143,7 +144,7 @@ impl Engine {
     }
 
     /// Continues where the fast path has stopped. Returns false if a reload is replacing the rings,
-    /// so that the resource is of older rules. Never inlined, as callers would pay for it on the
+    /// so the resource belongs to older rules. Never inlined, as callers would pay for it on the
     /// fast path.
     #[inline(never)]
     fn judge_further(
@@ -158,8 +159,8 @@ impl Engine {
     }
 
     /// Judges a call for which the fast path has done nothing. Returns when the call starts, or
-    /// `None` if `slow` has the verdict. Never inlined, as [`judge_further`](Self::judge_further);
-    /// the result fits into registers.
+    /// `None` if `slow` has the verdict. Never inlined, for the same reason as
+    /// [`judge_further`](Self::judge_further). The result fits into registers.
     #[inline(never)]
     fn judge_elsewhere(
         &self,
@@ -181,7 +182,8 @@ impl Engine {
         unstarted(self.judge_further(resource, call, now, Fallback::MoreToAsk, slow))
     }
 
-    /// As [`judge_elsewhere`](Self::judge_elsewhere), for a resource with a second ring.
+    /// Judges a call to a resource with a second ring, for which the fast path has done nothing.
+    /// See [`judge_elsewhere`](Self::judge_elsewhere).
     #[inline(never)]
     fn judge_beside(
         &self,
@@ -244,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// Returns the resource of `call` under the present rules, and a reading of the clock.
+    /// Returns the resource of `call` under the current rules, and a reading of the clock.
     #[cold]
     pub(crate) fn resource_of(&self, call: &Call<'_>) -> (Arc<Resource>, Glance) {
         let now = self.registry.shared().time.read();
@@ -284,7 +286,7 @@ impl Engine {
                 .registry
                 .find_or_make(&query, call.flags.is_matched(), now);
             if !resource.node().counts_with(node) {
-                // The slot and the place belong to a node that does not count the call any more.
+                // The slot and the place belong to a node that no longer counts the call.
                 if let Some(hold) = arrived.slot.take() {
                     node.release_slot(hold);
                 }
@@ -311,7 +313,8 @@ fn settle(judged: Result<Verdict, Reloaded>, slow: &mut SlowVerdict) -> bool {
     judged.map(|verdict| slow.set(verdict)).is_ok()
 }
 
-/// The result for a call that has not started. Without a verdict, a reload is the reason.
+/// Converts the result for a call that has not started. If there is no verdict, a reload is the
+/// reason.
 #[inline(always)]
 const fn unstarted(is_settled: bool) -> Result<Option<Tick>, Reloaded> {
     if is_settled { Ok(None) } else { Err(Reloaded) }

@@ -18,7 +18,7 @@ pub(super) struct RareState {
     /// The entries of this call in shadow mode. They end with the call, even if a meter keeps this
     /// state alive.
     shadows: Option<Lock<Vec<Entry>>>,
-    /// What was left of the quotas of its parameters when the call started or began to wait.
+    /// The remaining quotas of the call's parameters when it started or began to wait.
     pub(super) quotas: QuotasLeft,
     /// The cost of the call.
     pub(super) metered: Option<Metered>,
@@ -31,7 +31,7 @@ pub(crate) type BodyUnits = StdArc<[(StdArc<str>, NonZeroU32)]>;
 
 struct BodyCost {
     units: BodyUnits,
-    /// The bytes that were sent so far, or [`ENDED`].
+    /// The number of bytes sent so far, or [`ENDED`].
     bytes: AtomicU64,
 }
 
@@ -41,7 +41,7 @@ const ENDED: u64 = u64::MAX;
 // === impl RareState ===
 
 impl RareState {
-    /// Creates the state of a call that has nothing but a cost.
+    /// Creates the state of a call that only has a cost.
     #[inline]
     pub(super) fn of_cost(metered: Metered) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl RareState {
         }
     }
 
-    /// Sets the `units` that the body of the response costs by its length.
+    /// Sets the `units` that are charged for the length of the response's body.
     pub(super) fn count_body(&self, units: &BodyUnits) {
         self.body.get_or_init(|| BodyCost {
             units: units.clone(),

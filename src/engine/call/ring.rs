@@ -27,7 +27,7 @@ pub(crate) struct LimitedRing<'a> {
 // === impl Held ===
 
 impl Held {
-    /// Returns the bucket that the tokens are of.
+    /// Returns the bucket of the tokens.
     pub(crate) fn bucket(self) -> u64 {
         match self {
             Self::Loan(loan) => loan.bucket(),
@@ -54,12 +54,12 @@ impl LimitedRing<'_> {
         checked.map_err(|denied| denied.by(self.indices))
     }
 
-    /// Gives tokens back that were taken and not used.
+    /// Refunds tokens that were taken and not used.
     pub(crate) fn refund(&self, taken: Taken, weight: u32) {
         match self.node {
             Some(node) => node.refund(taken, weight),
-            // A ring without a node counts no refunds that come too late: such tokens just stay
-            // spent.
+            // A refund that comes too late has no effect. Only nodes count such refunds, so without
+            // a node the result is ignored.
             None => {
                 let _ = self.ring.refund_at(taken.bucket, weight);
             }
@@ -71,10 +71,9 @@ impl LimitedRing<'_> {
         self.indices.iter().copied().zip(&*self.quotas)
     }
 
-    /// Holds tokens for `wish.from` or, if there is no room then, for the next time at which there
-    /// is. If that is in the present bucket and there is room now, the tokens are taken at once.
-    /// The present bucket is the newest one that any call has seen, which can be later than this
-    /// call's clock.
+    /// Holds tokens for the first time from `wish.from` on at which there is room. If this time is
+    /// in the present bucket, the tokens are taken at once. The present bucket is the newest one
+    /// that any call has seen, which can be later than this call's clock.
     pub(crate) fn hold(&self, wish: Wish) -> Result<Held, Denied> {
         let present = self.ring.bring_to(wish.now)?;
         if self.ring.bucket_number(wish.from) <= present {
@@ -91,7 +90,7 @@ impl LimitedRing<'_> {
             .map_err(|denied| denied.by(self.indices))
     }
 
-    /// Gives back the tokens `held` here: a refund if they are taken, otherwise a cancelled loan.
+    /// Gives back the tokens `held` on this ring: refunds taken tokens, or cancels a loan.
     pub(crate) fn cancel(&self, now: Tick, held: Held, weight: u32) {
         match (held, self.node) {
             (Held::Taken(taken), _) => self.refund(taken, weight),
@@ -102,29 +101,30 @@ impl LimitedRing<'_> {
         }
     }
 
-    /// Predicts from which time on the call of `visit` may run here, if no other call comes until
-    /// then. Takes no tokens.
+    /// Predicts the time from which the call of `visit` may run here, if no other call arrives
+    /// until then. Takes no tokens.
     pub(crate) fn foresee(&self, now: Tick, visit: Visit) -> Result<Tick, Nothing> {
         self.ring
             .foresee(now, visit, &self.quotas.at(now, visit.at))
     }
 
-    /// Returns when the first rule that has no room for the call of `visit` when it comes gets
+    /// Returns the earliest time at which one of the rules without room for the call of `visit` has
     /// room.
     pub(crate) fn next_room(&self, now: Tick, visit: Visit) -> Option<Tick> {
         let quotas = self.quotas.at(now, visit.at);
         self.ring.next_room(now, visit.at, visit.weight, &quotas)
     }
 
-    /// Returns when all rules have room for `weight` tokens, from `from` on; `None` if one never
-    /// has. The result can be before `from`: then they have had room since.
+    /// Returns the time at which all rules have room for `weight` tokens, asked from `from` on;
+    /// `None` if one of them never has. The result can be before `from` if the rules already have
+    /// room.
     pub(crate) fn available_at(&self, now: Tick, from: Tick, weight: u32) -> Option<Tick> {
         self.quotas.available_at(self.ring, now, from, weight)
     }
 }
 
-/// Returns when every rule of the resource's own ring has room for `weight` tokens; `None` if one
-/// never has.
+/// Returns the time at which every rule of the resource's own ring has room for `weight` tokens;
+/// `None` if one of them never has.
 pub(crate) fn own_ring_available_at(resource: &Resource, now: Tick, weight: u32) -> Option<Tick> {
     let ruled = own_ring(resource.node(), resource.compiled(), now);
     Some(now.max(ruled.available_at(now, now, weight)?))

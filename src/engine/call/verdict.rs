@@ -1,4 +1,4 @@
-//! The engine's answer to a call, and the two forms in which it is returned inside of the crate.
+//! The engine's answer to a call, and the two forms in which the crate passes it on internally.
 //!
 //! Most calls pass on the [fast path](crate::engine::pipeline), and returning a whole [`Verdict`]
 //! through several functions would cost each of them some 30 instructions. So the answer is split:
@@ -53,7 +53,7 @@ pub enum Verdict {
     Block(Blocked),
 }
 
-/// What is known of a call that starts on the fast path.
+/// The facts about a call that starts on the fast path, from which its entry is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
     /// When the call starts.
@@ -65,7 +65,7 @@ pub(crate) struct Started {
 }
 
 /// A call that has passed on the fast path, whose [`Entry`] is made only at its destination. The
-/// call counts as started: dropping this ends it.
+/// call counts as started: dropping the `FastPass` ends it.
 #[derive(Debug)]
 pub(crate) struct FastPass {
     /// `None` once the entry is made.
@@ -73,32 +73,33 @@ pub(crate) struct FastPass {
     started: Started,
 }
 
-/// The place to which the verdict on a call is written that did not pass on the fast path.
+/// The place for the verdict on a call that did not pass on the fast path.
 ///
-/// A function that takes one returns a [`FastPass`], or `None` once the verdict is written here, or
-/// is [open](Self::open).
+/// A function that takes a `SlowVerdict` returns a [`FastPass`], or `None` if it has written the
+/// verdict here, or has left it [open](Self::open).
 #[derive(Debug)]
 pub(crate) struct SlowVerdict {
     verdict: Option<Verdict>,
     open: Open,
 }
 
-/// Why there is no verdict on a call that did not pass on the fast path.
+/// The reason why there is no verdict on a call that did not pass on the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Open {
     /// There is a verdict, or a layer has skipped the call.
     Nothing,
-    /// Other rules are in force than those whose templates have named the call. The layer must name
-    /// it once more.
+    /// The rules whose templates named the call are no longer in force. The layer must name the
+    /// call again.
     Renamed,
-    /// Rules in shadow mode must judge the call as well.
+    /// Rules in shadow mode must judge the call as well, which the caller does on the slow path.
     HasShadows,
 }
 
 // === impl Started ===
 
 impl Started {
-    /// A call of `weight` that starts at `at`, to a resource with only slots and rings.
+    /// Creates the facts about a call of `weight` that starts at `at`, to a resource with only
+    /// slots and rings.
     #[inline(always)]
     pub(crate) fn without_breakers(resource: &Resource, at: Tick, weight: u32) -> Self {
         Self {
@@ -175,7 +176,8 @@ impl SlowVerdict {
         }
     }
 
-    /// Writes the `verdict`. Returns `None` for the caller to return, as there is no [`FastPass`].
+    /// Writes the `verdict`. Returns `None`, which the caller can return in place of a
+    /// [`FastPass`].
     #[inline(always)]
     pub(crate) fn set(&mut self, verdict: Verdict) -> Option<FastPass> {
         debug_assert!(self.verdict.is_none(), "a call has one verdict");
@@ -189,7 +191,7 @@ impl SlowVerdict {
         self.verdict.is_some()
     }
 
-    /// Writes why there is no verdict.
+    /// Sets the reason why there is no verdict.
     #[inline(always)]
     pub(crate) fn leave_open(&mut self, why: Open) {
         self.open = why;

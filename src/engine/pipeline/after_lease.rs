@@ -1,5 +1,5 @@
 //! The fast path of a resource with a single shared rule without keys: a call takes local permits
-//! of that rule, and then its slot and its tokens as any other.
+//! of that rule, and then its slot and its tokens like any other call.
 //!
 //! It is tried only after the check for the other fast paths, so that calls to other resources do
 //! not pay for it.
@@ -14,14 +14,15 @@ use crate::clock::timekeeper::Glance;
 use crate::engine::resource::{Leases, Resource};
 use crate::store::{LeaseFound, SharedQuota, Validity};
 
-/// Returns when the call starts, if it gets its permits, a slot and its tokens at once. With `None`
-/// it has taken nothing, and must be judged by all checks, which can ask the store.
+/// Returns when the call starts, if it gets its permits, a slot and its tokens at once. If the
+/// result is `None`, the call has taken nothing, and must be judged by all checks, which can ask
+/// the store.
 ///
 /// A call that may wait for tokens, wants to know its remaining quotas, or has a weight of 0 always
 /// takes the full path.
 ///
 /// Nearly always no slot is needed, and the ring grants the tokens in one attempt. Other cases are
-/// separate functions, so that no values must be kept alive across calls in this one.
+/// in separate functions, so that this function keeps no values alive across calls.
 #[inline(always)]
 pub(crate) fn try_after_lease(resource: &Resource, call: &Call<'_>, now: Glance) -> Option<Tick> {
     let weight = call.weight;

@@ -6,8 +6,8 @@ use crate::clock::Tick;
 use crate::engine::call::arrival::Arrival;
 use crate::engine::call::nodes::Claims;
 
-/// The call with everything that the checks need of it, and the claims that it has made so far. An
-/// attempt ends with a verdict; a call that has waited in line makes another attempt.
+/// The call, everything that the checks need to judge it, and the claims that it has made so far.
+/// An attempt ends with a verdict. A call that has waited in line makes another attempt.
 pub(super) struct Attempt<'a> {
     pub(super) engine: EngineRef<'a>,
     pub(super) call: &'a Call<'a>,

@@ -1,7 +1,7 @@
-//! The fast path of a resource with a second ring, that of a single rule: a call takes tokens of
-//! both rings.
+//! The fast path of a resource with a second ring, which is dedicated to a single rule: a call
+//! takes tokens of both rings.
 //!
-//! It is not a part of the common fast path, so that calls to other resources do not pay for it.
+//! It is separate from the common fast path, so that calls to other resources do not pay for it.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::stat::{Denied, Taken};
 /// when the call starts.
 ///
 /// Nearly always no slot is needed, and both rings grant the tokens in one attempt. [Other
-/// cases](try_slowly) are separate functions, so that no values must be kept alive across calls in
-/// this one.
+/// cases](try_slowly) are in separate functions, so that this function keeps no values alive across
+/// calls.
 #[inline(always)]
 pub(crate) fn try_beside_ring(
     resource: &Resource,
@@ -83,8 +83,8 @@ fn try_own_slowly(
     Ok(now)
 }
 
-/// Starts a call that has its tokens while other calls wait. Then the granted tokens include those
-/// held for waiting calls, so [`start`](crate::stat::Node::start) counts the taken ones anew.
+/// Starts a call that has its tokens while other calls wait. The granted tokens then include tokens
+/// held for waiting calls, so [`start`](crate::stat::Node::start) counts the taken tokens anew.
 #[cold]
 #[inline(never)]
 fn start_among_waiting(resource: &Resource, call: &Call<'_>, now: Tick, taken: Taken) -> Tick {
@@ -94,7 +94,7 @@ fn start_among_waiting(resource: &Resource, call: &Call<'_>, now: Tick, taken: T
 }
 
 /// Takes the slot of a call and its tokens on both rings, or nothing. Checks for the tokens first,
-/// as [`take_and_enter`](super::enter) does.
+/// like [`take_and_enter`](super::enter).
 fn take_slot_and_both_rings(
     resource: &Resource,
     side: &DedicatedRing,
@@ -128,7 +128,8 @@ pub(super) fn check_both_rings(resource: &Resource, now: Tick, weight: u32) -> R
     check_own_ring(resource, now, weight)
 }
 
-/// Takes the tokens of a call on the second ring `side` and on the resource's own, or on neither.
+/// Takes the tokens of a call on the second ring `side` and on the resource's own ring, or on
+/// neither.
 fn take_both_rings(
     resource: &Resource,
     side: &DedicatedRing,
@@ -139,8 +140,8 @@ fn take_both_rings(
     take_own_or_refund(resource, side, now, weight, of_side)
 }
 
-/// Takes the tokens of a call on the resource's own ring. If it has none, refunds the tokens
-/// `of_side` of the second ring.
+/// Takes the tokens of a call on the resource's own ring. If that ring has no tokens, refunds the
+/// tokens `of_side` of the second ring.
 fn take_own_or_refund(
     resource: &Resource,
     side: &DedicatedRing,

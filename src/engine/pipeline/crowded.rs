@@ -1,11 +1,11 @@
 //! Refusals of full windows while many threads refuse at once, without a write to shared words.
 //!
-//! An ordinary refusal writes six times to words that all threads share: the reference count of the
-//! resource twice, a count of the node and one of the rule, and the reference count of the rule's
-//! label twice. If many threads refuse at once, they wait for these cache lines in turns. So in a
-//! crowd, the call is judged while the table protects the resource, counts go to
-//! [stripes](crate::base::spread), and the label is the thread's own copy. A call that is not
-//! refused has taken nothing, and takes the ordinary path.
+//! An ordinary refusal writes six times to words that all threads share: twice to the reference
+//! count of the resource, once to a count of the node, once to a count of the rule, and twice to
+//! the reference count of the rule's label. If many threads refuse at once, they wait for these
+//! cache lines in turn. So in a crowd, the call is judged while the table protects the resource,
+//! counts go to [stripes](crate::base::spread), and the label is a copy of the thread. A call that
+//! is not refused has taken nothing, and takes the ordinary path.
 
 use super::beside::check_both_rings;
 use super::fast_path::check_own_ring;
@@ -19,9 +19,9 @@ use crate::engine::resource::{PathKind, Resource};
 use crate::hook::Interest;
 use crate::stat::Denied;
 
-/// Returns whether `call` can be refused in a crowd: only windows of `resource` judge it, on its
-/// own ring and at most one [second ring](super::try_beside_ring), no hook must be notified, and
-/// the engine is not one of rules in shadow mode.
+/// Returns whether `call` can be refused in a crowd. Only windows of `resource` may judge it, on
+/// its own ring and at most one [second ring](super::try_beside_ring). No hook must be notified,
+/// and the engine must not be that of rules in shadow mode.
 pub(crate) fn may_refuse_in_crowd(resource: &Resource, call: &Call<'_>) -> bool {
     let is_by_windows = match resource.path_kind() {
         PathKind::Fast | PathKind::FastBesideRing => resource.fixed_slot_limit().is_none(),
@@ -81,9 +81,9 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const DAY: Duration = Duration::from_secs(86_400);
 
-    /// Returns the refusals of a call of `weight` to "r" after one call of weight 1 was admitted:
-    /// the one of a crowd, and the one of a lone thread. Also returns the weights that the node and
-    /// the rule "full" have counted as refused.
+    /// Admits one call of weight 1 to "r", and then refuses a call of `weight`, first as in a
+    /// crowd, and then as a lone thread does. Returns both refusals, and the weights that the node
+    /// and the rule "full" have counted as refused.
     fn refusals(rules: Rules, weight: u32) -> (Option<Blocked>, Option<Blocked>, [u64; 2]) {
         let clock = ManualClock::new();
         let builder = Sentinel::builder().rules(rules).clock(clock.clone());
@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn a_crowd_is_refused_by_either_of_two_windows() {
-        // The second ring is asked first, and the retry time is that at which both have room.
+        // The second ring is asked first, and the retry time is the time at which both rings have
+        // room.
         for (a_second, a_day, counts) in [(1, 9, [2, 2]), (9, 1, [2, 0]), (1, 1, [2, 0])] {
             let rules = Rules::from(FlowRule::per("r", a_second, SECOND).id("full"))
                 .with(FlowRule::per("r", a_day, DAY).id("day"));
@@ -131,9 +132,9 @@ mod tests {
         }
     }
 
-    /// Makes `calls` refused calls to "r" on a new thread. Returns whether the node is crowded
-    /// then, and whether the thread takes the ordinary path, which keeps the resource among those
-    /// called lately.
+    /// Makes `calls` refused calls to "r" on a new thread. Returns whether the node is then
+    /// crowded, and whether the thread took the ordinary path, which caches the resource as a
+    /// recent one.
     fn refuse_on_new_thread(sentinel: &Sentinel, calls: u32) -> (bool, bool) {
         let refuse = || {
             for _ in 0..calls {

@@ -1,5 +1,5 @@
 //! The last steps of a call that has passed the checks: it takes its place and its tokens and
-//! starts, or it waits or is refused.
+//! starts, waits, or is refused.
 
 use std::mem;
 
@@ -19,8 +19,8 @@ use crate::engine::resource::Resource;
 use crate::rule::Accounts;
 use crate::stat::{Denied, Reloaded};
 
-/// Makes the call's claims, takes its place and its tokens on every ring, and starts it; or makes
-/// it wait for its turn in a queue.
+/// Makes the call's claims, takes its place and its tokens on every ring, and starts the call; or
+/// makes it wait for its turn in a queue.
 pub(super) fn enter(
     attempt: &mut Attempt<'_>,
     resource: &Arc<Resource>,
@@ -51,8 +51,8 @@ pub(super) fn enter_claimed(
 }
 
 /// Makes all claims of a call before it takes tokens: a share for each parameter, and a turn in
-/// each queue; and checks that related resources have room. If one is not available, cancels the
-/// claims and returns a refusal, or a wait for a share. Also cancels the claims if a reload has
+/// each queue. Also checks that related resources have room. If anything is not available, cancels
+/// the claims and returns a refusal, or a wait for a share. Also cancels the claims if a reload has
 /// replaced the rings.
 fn claim(attempt: &mut Attempt<'_>, nodes: &CallNodes) -> Result<Option<Verdict>, Reloaded> {
     let (registry, call, now) = (attempt.engine.registry, attempt.call, attempt.now);
@@ -92,13 +92,13 @@ fn claim(attempt: &mut Attempt<'_>, nodes: &CallNodes) -> Result<Option<Verdict>
     Ok(Some(refuse_flow(counted, call, now, rule, at)))
 }
 
-/// Takes the call's place and its tokens, and starts it. If either is not available, it gets
-/// neither, and waits or is refused.
+/// Takes the call's place and its tokens, and starts the call. If the place or the tokens are not
+/// available, the call takes neither, and waits or is refused.
 ///
-/// A place and tokens cannot be taken in one atomic operation. So a call that takes its place and
-/// finds no tokens has held the place briefly, and another call may be refused because of it. To
-/// make this rare, the tokens are checked first. Then it happens only to calls that lose a race for
-/// the last tokens, and not to all calls while a quota is spent.
+/// A place and tokens cannot be taken in one atomic operation. A call that takes its place and then
+/// finds no tokens has briefly held the place, for which another call may be refused. To make this
+/// rare, the tokens are checked first. So it only happens to calls that lose a race for the last
+/// tokens, and not to all calls while a quota is used up.
 fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict, Reloaded> {
     let (call, now, resource) = (attempt.call, attempt.now, nodes.resource());
     if resource.has_places() {
@@ -239,8 +239,8 @@ fn take_all(
     Ok(())
 }
 
-/// Handles a call for which a rule has no room: a prioritized call can wait for it. Any other call
-/// is refused, and its claims are cancelled.
+/// Handles a call for which a rule has no room. A prioritized call can wait for room. Any other
+/// call is refused, and its claims are cancelled.
 #[cold]
 pub(super) fn wait_or_refuse(
     attempt: &mut Attempt<'_>,

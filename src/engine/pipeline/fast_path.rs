@@ -12,19 +12,19 @@ use crate::engine::resource::{PathKind, Resource};
 use crate::rule::{NoShare, SlotLimit};
 use crate::stat::Denied;
 
-/// Why the fast path ([`try_fast_path`], [`try_beside_ring`](super::try_beside_ring)) did not let a
-/// call pass.
+/// The reason why the fast path ([`try_fast_path`], [`try_beside_ring`](super::try_beside_ring))
+/// did not let a call pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fallback {
     /// The call needs more checks than the fast path makes: its resource has another
-    /// [kind](PathKind) of path, such as that [after a lease](super::try_after_lease), or a breaker
-    /// is not closed. Nothing else has been asked.
+    /// [kind](PathKind) of path, such as the path [after a lease](super::try_after_lease), or a
+    /// breaker is not closed. No rule has judged the call yet.
     MoreToAsk,
-    /// Its resource has a [second ring](super::try_beside_ring). Nothing has been asked.
+    /// The resource has a [second ring](super::try_beside_ring). No rule has judged the call yet.
     HasSide,
     /// No slot is free within this limit.
     NoSlot(SlotLimit),
-    /// A rule on a parameter gives it no share of its value's quota.
+    /// A rule on a parameter gives the call no share of its value's quota.
     NoShare(NoShare),
     /// A ring has no tokens.
     Denied(Denied),
@@ -45,8 +45,8 @@ pub(crate) fn try_fast_path(
             let closed = resource.breakers().and_then(Breakers::admit_if_closed);
             (Some(closed.ok_or(Fallback::MoreToAsk)?), None)
         }
-        // A call that waits keeps its share, and a call that wants to know its remaining quotas
-        // needs that of the value. Both take the slow path.
+        // A call that can wait would have to keep its share, and a call that wants to know its
+        // remaining quotas needs that of its value. Both take the slow path.
         PathKind::FastAfterParam if !(call.flags.prioritized() || call.flags.wants_quota()) => {
             (None, resource.params())
         }
@@ -88,8 +88,8 @@ pub(crate) fn try_fast_path(
     })
 }
 
-/// As [`try_fast_path`], for slots of an adaptive limit. It is a separate function, so that the
-/// other paths do not pay for it.
+/// The part of [`try_fast_path`] for slots of an adaptive limit. It is a separate function, so that
+/// the other paths do not pay for it.
 #[inline(never)]
 fn try_adaptive(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Started, Fallback> {
     let now = resource.check_time(now);
@@ -111,7 +111,7 @@ fn try_adaptive(resource: &Resource, call: &Call<'_>, now: Glance) -> Result<Sta
 }
 
 /// Takes the slot of a call and its tokens on the resource's own ring, or neither. Checks for the
-/// tokens first, as [`take_and_enter`](super::enter) does.
+/// tokens first, like [`take_and_enter`](super::enter).
 #[inline(always)]
 pub(super) fn take_slot_and_own_ring(
     resource: &Resource,

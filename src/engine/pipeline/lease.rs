@@ -1,16 +1,16 @@
 //! The check of shared rules: a call takes permits, or waits for the store.
 //!
-//! Local permits are taken after all other checks, just before the place and the tokens. If some
-//! permits must be asked for, the local rules are first checked for room, so that nothing is drawn
-//! for a call that they refuse. Then the claims of the call are cancelled, it waits with a ticket
-//! at each counter, and is judged again with the granted permits. A call that waits for a turn or
-//! for a loan asks when that has come: a permit that was drawn earlier would belong to another
-//! bucket.
+//! Local permits are taken after all other checks, just before the place and the tokens. If the
+//! store must be asked for permits, the local rules are first checked for room, so that nothing is
+//! drawn for a call that they refuse. Then the claims of the call are cancelled, the call waits
+//! with a ticket at each counter, and is judged again with the granted permits. A call that waits
+//! for a turn or for a loan asks when its wait is over: a permit that was drawn earlier would
+//! belong to another bucket.
 //!
-//! A prioritized call that finds no permits also asks for those of the next bucket. It waits until
-//! that bucket begins, and is judged again with the borrowed permits. It does so only once, and
-//! within the time that a loan may take. If it must then wait for a turn or for a loan of other
-//! rules, that must come before the borrowed bucket ends.
+//! A prioritized call that finds no permits also asks for permits of the next bucket. It waits
+//! until that bucket begins, and is judged again with the borrowed permits. A call borrows only
+//! once, and within the time that a loan may take. If it must then wait for a turn or for a loan of
+//! other rules, this second wait must end before the borrowed bucket does.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ use crate::store::{LeaseFound, SharedQuota, Validity};
 
 /// Enters a call that has its claims and needs permits of `leases`.
 ///
-/// Nearly always there is a single rule without keys, which has local permits. Then the call takes
-/// them here, and refunds them if it does not start, as a call that waits in line is judged again.
+/// Nearly always there is a single rule without keys, which has local permits. The call then takes
+/// them here, and refunds them if it does not start: a call that waits in line is judged again.
 #[inline(never)]
 pub(super) fn enter_leased(
     attempt: &mut Attempt<'_>,
@@ -105,7 +105,7 @@ fn enter_with_targets(
                     nodes.release(&attempt.claims);
                     return Err(Reloaded);
                 }
-                // The local rules have room, or lend, when the next bucket begins.
+                // The local rules have room, or lend tokens, when the next bucket begins.
                 Err(Denied::Full(_)) if next.is_some_and(|at| nodes.lets_in_at(call, now, at)) => {}
                 Err(Denied::Full(rule)) if next.is_some() || attempt.arrived.has_borrowed => {
                     nodes.release(&attempt.claims);
@@ -139,7 +139,7 @@ fn enter_with_targets(
     start(attempt, nodes, targets, held, latest)
 }
 
-/// Returns the time before which a call that borrows must start; `None` if it does not borrow.
+/// Returns the time before which a call that borrows must start; `None` if the call may not borrow.
 fn latest_start(attempt: &Attempt<'_>, nodes: &CallNodes) -> Option<Tick> {
     let context = nodes.resource().shared();
     let most = attempt
@@ -149,15 +149,15 @@ fn latest_start(attempt: &Attempt<'_>, nodes: &CallNodes) -> Option<Tick> {
     borrows.then(|| attempt.arrived.since.unwrap_or(attempt.now) + most)
 }
 
-/// Notes the remaining quotas, if the call wants to know them. `takes` says that it has yet to take
-/// its permits.
+/// Notes the remaining quotas, if the call wants to know them. `takes` means that the call has yet
+/// to take its permits.
 fn note_quota(attempt: &mut Attempt<'_>, nodes: &CallNodes, targets: &LeaseTargets, takes: bool) {
     if attempt.call.flags.wants_quota() {
         nodes.note_leases(targets, attempt.now, takes, &mut attempt.claims.quotas);
     }
 }
 
-/// Starts a call that has its permits. They are spent only if it passes now.
+/// Starts a call that has its permits. They are spent only if the call passes now.
 fn start(
     attempt: &mut Attempt<'_>,
     nodes: CallNodes,
@@ -178,8 +178,8 @@ fn start(
     }
 }
 
-/// Makes a call use its borrowed permits when its loan of other rules begins, or refuses it if
-/// that is too late.
+/// Makes a call use its borrowed permits when its loan of other rules begins. Refuses the call if
+/// the loan begins too late.
 #[cold]
 fn keep_for_loan(
     mut waiting: Waiting,
@@ -198,8 +198,8 @@ fn keep_for_loan(
     }
 }
 
-/// Makes a call use its borrowed permits when its turn comes. If they are void by then, it asks
-/// again.
+/// Makes a call use its borrowed permits when its turn comes. If they will have expired by then,
+/// the call asks again.
 fn keep_for_turn(mut verdict: Verdict, targets: LeaseTargets, held: HeldLeases) -> Verdict {
     match &mut verdict {
         Verdict::Wait(waiting) if held.is_borrowed() && held.last_until(waiting.start()) => {

@@ -1,4 +1,4 @@
-//! Puts a call in line: for a slot, for a share of a limit on calls at once of a value, or for the
+//! Puts a call in line: for a slot, for a share of the concurrency limit of a value, or for the
 //! store.
 
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::engine::resource::Resource;
 use crate::rule::{NoShare, SlotLimit};
 use crate::stat::{Node, Reloaded};
 
-/// Queues a call that finds no slot within the limit of `slots`. Refuses it if the queue is full
-/// or the call is not patient.
+/// Queues a call that finds no slot within the limit of `slots`. Refuses the call if the queue is
+/// full or the call may not wait.
 #[cold]
 pub(super) fn line_up(
     attempt: &mut Attempt<'_>,
@@ -41,8 +41,8 @@ pub(super) fn line_up(
     Ok(wait_in_line(attempt, nodes, InLine::Slot, place.left))
 }
 
-/// Queues a call whose value has no share left (`none`) of a rule with a queue. Refuses it if the
-/// queue is full or the call is not patient.
+/// Queues a call whose value has no share left of a rule with a queue; `none` names this rule.
+/// Refuses the call if the queue is full or the call may not wait.
 #[cold]
 pub(super) fn line_up_for_share(
     attempt: &mut Attempt<'_>,
@@ -81,8 +81,8 @@ pub(super) fn wait_for_store(
     verdict
 }
 
-/// Makes a call wait in `line` for at most `left`, the rest of its time. It holds nothing while it
-/// waits.
+/// Makes a call wait in `line` for at most `left`, the rest of its time in this line. The call
+/// holds no tokens, slots or shares while it waits.
 fn wait_in_line(
     attempt: &mut Attempt<'_>,
     nodes: CallNodes,
@@ -94,8 +94,7 @@ fn wait_in_line(
     attempt.engine.registry.catch_up(nodes.resource(), now);
     let arrived = &mut *attempt.arrived;
     let mut own = std::mem::take(arrived);
-    // A slot and a share are left in `arrived`, from where the caller of the judgement releases
-    // them.
+    // A slot and a share are left in `arrived`: the caller of the judgement releases them.
     arrived.slot = own.slot.take();
     let shares = own.shares.as_deref_mut();
     let share = shares.and_then(|shares| shares.own.take());

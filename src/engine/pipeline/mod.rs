@@ -33,9 +33,9 @@
 //!
 //! The order is part of the semantics, and is documented only here. Cheap checks come first, and a
 //! call waits only after all checks that can refuse it. Everything that was taken is returned if a
-//! later check refuses. A call waits for its turn and for loans only once, until the latest time of
-//! all of them. Before that it can wait for a slot or a share, holding nothing, and after that for
-//! a slot, if none is free then.
+//! later check refuses. A call waits for its turn and for loans only once, until the latest of
+//! these times. Before this wait, it can wait in line for a slot or a share, without holding
+//! anything. After it, the call can wait for a slot again, if none is free.
 //!
 //! Most calls need hardly any of these checks. Which ones they need is determined when the resource
 //! is created, as its [`PathKind`](crate::engine::resource::PathKind).
@@ -59,10 +59,10 @@
 //!
 //! Every call to a known resource begins in [`try_fast_path`], which returns at once if the
 //! resource has another path. A resource with a second ring has its own function,
-//! [`try_beside_ring`], and so has one with a shared rule, [`try_after_lease`]. If none of them
-//! lets the call pass, [`fall_back`] continues: with the refusal, with a wait if the call is
+//! [`try_beside_ring`], and so has one with a shared rule, [`try_after_lease`]. If no fast path
+//! lets the call pass, [`fall_back`] continues: with a refusal, with a wait if the call is
 //! prioritized, or with [`judge()`], the slow path through all checks. A call whose resource must
-//! be created first, or anew after a reload, begins with [`judge()`].
+//! first be created, or created again after a reload, begins with [`judge()`].
 
 #[cfg_attr(not(feature = "shared"), path = "no_after_lease.rs")]
 mod after_lease;

@@ -1,4 +1,4 @@
-//! Replaces the fast path of shared rules in builds without the feature `shared`.
+//! A replacement for the fast path of shared rules in builds without the feature `shared`.
 
 use crate::call::Call;
 use crate::clock::Tick;

@@ -1,4 +1,4 @@
-//! Replaces the check of shared rules in builds without the feature `shared`.
+//! A replacement for the check of shared rules in builds without the feature `shared`.
 
 use super::attempt::Attempt;
 use crate::engine::call::nodes::CallNodes;
@@ -6,7 +6,7 @@ use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::Leases;
 use crate::stat::Reloaded;
 
-/// Is never called, as no resource has leases.
+/// Never called, as no resource has leases in these builds.
 pub(super) fn enter_leased(
     _: &mut Attempt<'_>,
     _: CallNodes,

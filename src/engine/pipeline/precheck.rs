@@ -7,8 +7,8 @@ use crate::clock::timekeeper::Glance;
 use crate::engine::resource::Resource;
 use crate::system::{self, InboundFigures, Readings, SystemReason};
 
-/// Makes all checks that take nothing: of the caller, of the state of the machine and of all
-/// inbound calls, and of the resource's health.
+/// Makes all checks that take nothing. They judge the caller, the load of the machine and of all
+/// inbound calls, and the health of the resource.
 pub(super) fn precheck(resource: &Resource, call: &Call<'_>, now: Tick) -> Result<(), Blocked> {
     if let Some((kind, rule)) = resource.guards().and_then(|guards| guards.refusing(call)) {
         return Err(resource.blocked(kind, rule));
@@ -28,8 +28,8 @@ fn overload(resource: &Resource, call: &Call<'_>, now: Tick) -> Option<(u32, Sys
     if resource.direction() != Direction::Inbound {
         return None;
     }
-    // Calls to other resources may have moved that node to a later time than this call has seen, so
-    // the time is checked against it.
+    // Calls to other resources may have advanced the inbound node to a later time than this call
+    // has read, so the time is checked against the node's.
     let now = shared.time.check(Glance::again(now), inbound.seen());
     let readings = match &shared.config.sampler {
         Some(sampler) if limits.asks_machine() => sampler.sample(now),

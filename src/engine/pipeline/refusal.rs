@@ -38,8 +38,8 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// Refuses a call by `rule`, which limits a rate or has a queue. It has room again `at`, or never
-/// if that is `None`.
+/// Refuses a call by `rule`, which limits a rate or has a queue. The rules have room again at `at`;
+/// `None` means never.
 pub(super) fn refuse_flow(
     counted: Counted<'_>,
     call: &Call<'_>,
@@ -60,7 +60,7 @@ pub(super) fn refuse_flow(
     refuse(counted, call, now, blocked)
 }
 
-/// Returns the kind of `rule`, which is no flow rule, and its limit for the value of `call`.
+/// Returns the kind of `rule`, which is not a flow rule, and its limit for the value of `call`.
 #[cold]
 fn rate_of_value(
     resource: &Resource,
@@ -74,8 +74,8 @@ fn rate_of_value(
     (resource.rules().kind_of_rate(rule), limit)
 }
 
-/// Refuses a call by a rule on a parameter. All other rules have room from `rest` on, or never if
-/// that is `None`.
+/// Refuses a call by a rule on a parameter. All other rules have room from `rest` on; `None` means
+/// never.
 #[cold]
 pub(super) fn refuse_share(
     counted: Counted<'_>,
@@ -113,8 +113,8 @@ pub(super) fn refuse_slots(
     refuse(Counted::On(nodes), call, now, blocked)
 }
 
-/// Creates the refusal of a call that has waited for a share of `rule` for as long as it may, and
-/// has left the line.
+/// Creates the refusal of a call that has waited for a share of `rule` until its time in line was
+/// over.
 pub(crate) fn blocked_by_share(
     registry: &Registry,
     nodes: &CallNodes,

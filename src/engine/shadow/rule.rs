@@ -142,7 +142,7 @@ fn tell(hooks: &Hooks, call: &Call<'_>, blocked: &Blocked) {
 #[cfg(feature = "shared")]
 impl LateCall for Undecided {
     fn is_answered(&self) -> bool {
-        self.waiting.has_all()
+        self.waiting.is_done_waiting()
     }
 
     fn settle(self: Box<Self>) {

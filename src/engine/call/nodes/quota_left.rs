@@ -121,7 +121,8 @@ fn part(remaining: u32, limit: u32) -> f64 {
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// Notes the remaining quotas of flow rules. Reservations of running calls count as used.
+    /// Notes the remaining quotas of flow rules, on rates and on costs. Reservations of running
+    /// calls count as used.
     pub(crate) fn note_quotas(&self, now: Tick, quotas: &mut QuotasLeft) {
         let mut tightest: Option<QuotaLeft> = None;
         for ruled in self.limited_rings(now) {
@@ -131,8 +132,8 @@ impl CallNodes {
                     .as_ref()
                     .is_none_or(|left| part(remaining, limit) < left.part());
                 if limit < MAX_TOKENS && is_tighter {
-                    // The next bucket may free nothing, so the reset is the time at which one more
-                    // token is free. A quota that is all free has no such time.
+                    // The start of the next bucket may free nothing, so the reset is the time at
+                    // which one more token becomes free. A quota that is unused has no such time.
                     let more = ruled
                         .ring
                         .available_at(now, remaining.saturating_add(1), quota);
@@ -181,8 +182,8 @@ impl CallNodes {
         quotas
     }
 
-    /// Notes the remaining quotas of the shared rules of a call. `takes` says that the call has yet
-    /// to take its permits.
+    /// Notes the remaining quotas of the shared rules of a call. `takes` means that the call has
+    /// yet to take its permits.
     #[cfg(feature = "shared")]
     pub(crate) fn note_leases(
         &self,
@@ -196,8 +197,8 @@ impl CallNodes {
         }
     }
 
-    /// Creates a remaining quota from a rule's index, its limit and interval, what remains, and the
-    /// time at which there is more.
+    /// Creates a remaining quota from the index of a rule, its limit and interval, the remaining
+    /// amount, and the time at which more is available.
     fn with_more_at(
         &self,
         (rule, limit, remaining, more): (u32, (u32, Duration), u32, Tick),

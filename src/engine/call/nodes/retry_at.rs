@@ -1,18 +1,19 @@
-//! Computes when a refused call would be let in, to run or to wait, for `Retry-After`.
+//! Computes the time at which a refused call would be let in, to run or to wait, for `Retry-After`.
 //!
-//! This is the earliest time at which all rules on the rate of a call let it in, if no other call
-//! comes. Windows, values, and queues without a warm-up keep their room until a call comes. Other
-//! parts can lose it again. A rule that warms up cools down while no call comes, and can then have
-//! no room for a call that it had room for. And if a call waits for its turn, a window may lend it
-//! tokens of that time now, but not a little later. So each part is asked for the first time with
-//! room *from* a given time on, and all are asked again from the latest of their answers, until
-//! they agree. No part answers with a time after the first one that suits all, so that one is
-//! found.
+//! This is the earliest time at which all rules on the rate of a call let the call in, if no other
+//! call arrives. Windows, values, and queues without a warm-up keep their room until a call
+//! arrives. Two parts can lose their room again. A rule with a warm-up cools down while no call
+//! arrives, and can then lack room that it had before. And if a call waits for its turn, a window
+//! may lend it tokens of that time now, but not a little later.
 //!
-//! A call that comes before its turn waits for it, with tokens of that time. A call that comes
-//! later needs tokens of the time at which it comes, or a loan. How many calls will be waiting by
-//! then is not predicted: while no more calls may wait, the result is a time at which the call need
-//! not wait.
+//! So each part is asked for the first time with room *from* a given time on, and all parts are
+//! asked again from the latest of their answers, until they agree. No part skips a time at which
+//! all parts have room, so the earliest such time is found.
+//!
+//! A call that arrives before its turn waits for it, with tokens of the time of the turn. A call
+//! that arrives later needs tokens of its arrival time, or a loan. The number of calls that will be
+//! waiting is not predicted. If no further call may wait now, the result is a time at which the
+//! call need not wait.
 
 use std::time::Duration;
 
@@ -23,8 +24,9 @@ use crate::engine::call::ring::own_ring_available_at;
 use crate::engine::registry::Registry;
 use crate::stat::{Nothing, Reloaded, Visit};
 
-/// The most rounds in which rules are asked for a time that suits all. They agree in the second
-/// round, or in the third if one of them warms up; the limit only guards against an endless loop.
+/// The maximum number of rounds in which rules are asked for a time at which all have room. They
+/// agree in the second round, or in the third if one of them warms up; the limit only guards
+/// against an endless loop.
 const MOST_ROUNDS: u32 = 64;
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -32,7 +34,8 @@ const NANOSECOND: Duration = Duration::from_nanos(1);
 // === impl CallNodes ===
 
 impl CallNodes {
-    /// Returns when `call` is let in, not before `from`, if no other call comes; `None` if never.
+    /// Returns the time, not before `from`, at which `call` is let in if no other call arrives;
+    /// `None` if never.
     pub(crate) fn retry_at(
         &self,
         registry: &Registry,
@@ -48,7 +51,7 @@ impl CallNodes {
         self.retry_at_unrelated(call, now, related.max(from))
     }
 
-    /// As [`retry_at`](Self::retry_at), without the rules on related resources.
+    /// Does the work of [`retry_at`](Self::retry_at) without the rules on related resources.
     pub(crate) fn retry_at_unrelated(
         &self,
         call: &Call<'_>,
@@ -86,12 +89,12 @@ impl CallNodes {
             }
             at = next;
         }
-        // Without agreement, no time is better than a wrong one.
+        // Without agreement, returning no time is better than returning a wrong time.
         None
     }
 
-    /// Returns when every queue lets a call of `weight` in, not before `from`, and the last turn of
-    /// a call that comes then.
+    /// Returns the time, not before `from`, at which every queue lets a call of `weight` in, and
+    /// the last turn of a call that arrives at that time.
     fn turn_at(&self, now: Tick, from: Tick, weight: u32) -> Option<(Tick, Tick)> {
         if weight == 0 {
             return Some((from, from));
@@ -106,8 +109,9 @@ impl CallNodes {
         Some((latest, last))
     }
 
-    /// Returns when every window lets in a `call` that comes at `at` or later and has its `turn`:
-    /// to run at once, or to wait for the turn or for a loan.
+    /// Returns the time at which every window lets in a `call` that arrives at `at` or later and
+    /// has its last turn at `turn`. The call is let in to run at once, or to wait for the turn or
+    /// for a loan.
     fn let_in_at(&self, call: &Call<'_>, now: Tick, at: Tick, turn: Tick) -> Option<Tick> {
         let may_wait = self.may_wait();
         let for_loan = call.patience_for_loan(self.resource.shared().config.occupy_timeout);
@@ -136,14 +140,14 @@ impl CallNodes {
         };
         match self.foresee(now, visit) {
             Ok(()) => Some(at),
-            // At its turn, the call need not wait any more.
+            // A call that arrives at its turn need not wait.
             Err(Nothing { until }) if !until_turn.is_zero() => Some(until?.min(turn)),
             Err(Nothing { until }) => until,
         }
     }
 
     /// Returns whether every window lets `call` in at `at`, to run or to wait, if no other call
-    /// comes.
+    /// arrives.
     pub(crate) fn lets_in_at(&self, call: &Call<'_>, now: Tick, at: Tick) -> bool {
         self.let_in_at(call, now, at, at) == Some(at)
     }
@@ -156,8 +160,8 @@ impl CallNodes {
                 Ok(latest) if latest == visit.from => return Ok(()),
                 Ok(latest) => visit.from = latest,
                 Err(Nothing { until: Some(until) }) if visit.from > visit.turn => {
-                    // Another ring has put the call off. At a later visit, that ring may have room
-                    // sooner.
+                    // Another ring has postponed the start of the call. For a later visit, that
+                    // ring may have room sooner.
                     let mut until = until;
                     for ruled in self.limited_rings(now) {
                         if let Some(room) = ruled.next_room(now, visit) {

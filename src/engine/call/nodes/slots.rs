@@ -1,8 +1,8 @@
 //! The slots of a call: of its resource and, if a rule limits each origin, of its origin. Also
 //! checks limits on concurrent calls of related resources.
 //!
-//! The slot of the origin is taken before that of the resource; each is one atomic step on its own
-//! node. A call that gets only the first one releases it.
+//! The slot of the origin is taken before the slot of the resource. Each is taken in one atomic
+//! step on its own node. A call that gets only the slot of the origin releases it.
 
 use super::CallNodes;
 use crate::clock::Tick;
@@ -44,8 +44,8 @@ impl CallNodes {
         Ok(())
     }
 
-    /// Returns whether the related resource of the rule of `slots` has reached its limit on running
-    /// calls. A resource that was never called has not.
+    /// Returns whether the related resource of the rule of `slots` has reached the limit on running
+    /// calls. Returns false for a resource that was never called.
     fn runs_too_many_at(&self, registry: &Registry, slots: SlotLimit, now: Tick) -> bool {
         let rule = self.resource.rules().rule(slots.rule);
         let Some(related) = rule.and_then(|rule| rule.related()) else {
@@ -60,8 +60,8 @@ impl CallNodes {
         related.node().latest().concurrency(there) >= slots.limit
     }
 
-    /// Returns the node of the call's origin and its limit, if a rule limits how many of its calls
-    /// run at once.
+    /// Returns the node of the call's origin and the limit of its slots, if a rule limits the
+    /// concurrent calls of an origin.
     #[inline]
     fn origin_slots(&self) -> Option<(&Node, SlotLimit)> {
         if !self.resource.has_narrow_slots() {
@@ -71,7 +71,7 @@ impl CallNodes {
         Some((origin.node(), origin.slots()?))
     }
 
-    /// Takes a slot of the call's origin, if a rule limits them.
+    /// Takes a slot of the call's origin, if a rule limits the slots of an origin.
     #[inline]
     pub(crate) fn take_origin_slot(&self) -> Result<Option<SlotHold>, SlotLimit> {
         let Some((node, slots)) = self.origin_slots() else {
@@ -99,8 +99,8 @@ impl CallNodes {
         }
     }
 
-    /// Releases the origin's slot of a call that has run. The call holds one if its scope node has
-    /// slots; that never changes for a scope node.
+    /// Releases the origin's slot of a call that has run. The call holds such a slot exactly if the
+    /// scope node of its origin has slots, which never changes for a scope node.
     #[inline]
     pub(crate) fn end_origin_slot(&self) {
         if let Some((node, _)) = self.origin_slots() {

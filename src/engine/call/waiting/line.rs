@@ -19,7 +19,7 @@ const STANDS_THERE: &str = "it stands in that line";
 pub(crate) enum InLine {
     /// Waits for a concurrency slot.
     Slot,
-    /// Waits for a share of its value's limit on calls at once.
+    /// Waits for a share of the concurrency limit of its value.
     Share,
     /// Waits for the answers of the store.
     Store,
@@ -27,18 +27,18 @@ pub(crate) enum InLine {
     Bucket,
 }
 
-/// The slot, share or leases that a call has got in line.
+/// The slot, share or leases that a call has received in line.
 #[must_use]
 pub(super) enum Got {
     Slot(SlotHold),
     Share(OwnShare),
-    /// Its permits of shared rules, which stay in `WaitingInner::leases`.
+    /// The permits of shared rules, which stay in `WaitingInner::leases`.
     Leases,
 }
 
 impl WaitingInner {
-    /// Returns whether the call is in line and has got the slot, share or answers that it waits
-    /// for. If not, `waker` is woken when it has.
+    /// Returns whether the call is in line and has received the slot, share or answers for which it
+    /// waits. If not, `waker` is woken once it has.
     pub(super) fn has_what_it_waits_for(&self, waker: Option<&Waker>) -> bool {
         match self.line {
             None | Some(InLine::Bucket) => false,
@@ -63,8 +63,8 @@ impl WaitingInner {
         place.expect(STANDS_THERE)
     }
 
-    /// Begins to wait in line for a slot, at `place`. The permits of shared rules are refunded
-    /// meanwhile.
+    /// Makes the call wait in line for a slot, at `place`. Its permits of shared rules are
+    /// refunded.
     pub(super) fn stand_in_line(&mut self, now: Tick, place: PlaceInLine) {
         if let Some(leases) = &mut self.leases {
             leases.refund();
@@ -79,7 +79,8 @@ impl WaitingInner {
     }
 
     /// Takes the permits of shared rules that the call needs. Returns false if the call must wait
-    /// for the store. If it gets no permits now, it releases its `slot`, and takes one again later.
+    /// for the store. A call that gets no permits now releases its `slot`, and takes a slot again
+    /// later.
     pub(super) fn take_leases(
         &mut self,
         now: Tick,
@@ -108,7 +109,7 @@ impl WaitingInner {
         }
     }
 
-    /// Begins to wait for the answers of the store, which was asked at `now`, for at most
+    /// Makes the call wait for the answers of the store, which was asked at `now`, for at most
     /// `patience`.
     fn ask_store(&mut self, now: Tick, patience: Duration) {
         let most = self
@@ -122,8 +123,8 @@ impl WaitingInner {
         self.sleep = None;
     }
 
-    /// Begins to wait for the bucket of the call's permits, and returns true, if it has not begun
-    /// at `now`.
+    /// If the bucket of the call's permits has not begun at `now`, makes the call wait for it and
+    /// returns true.
     pub(super) fn waits_for_bucket(&mut self, now: Tick) -> bool {
         let leases = self.leases.as_ref();
         let Some(start) = leases.and_then(|leases| leases.start_after(now)) else {
@@ -137,11 +138,11 @@ impl WaitingInner {
         true
     }
 
-    /// Leaves the line. Returns the slot, share or permits, if the call has got them.
+    /// Leaves the line. Returns the slot, share or permits, if the call has received them.
     pub(super) fn cancel_wait(&mut self, now: Tick) -> Option<Got> {
         let line = self.line.take()?;
         self.nodes.each(Node::note_out_of_line);
-        // The unused part of its time is kept for the next wait in this line.
+        // The rest of the allowed time is kept for the next wait in this line.
         let used = now - self.asked;
         match line {
             InLine::Slot => {
@@ -160,8 +161,8 @@ impl WaitingInner {
         }
     }
 
-    /// Refuses a call that finds no slot within the limit of `slots` when it starts. It releases
-    /// its `own` slot of the resource.
+    /// Refuses a call that finds no slot within the limit of `slots` when it starts. Releases the
+    /// call's `own` slot of the resource.
     #[cold]
     pub(super) fn refuse_without_slot(
         &self,
@@ -184,13 +185,14 @@ impl WaitingInner {
         self.nodes.resource().blocked_by_slots(slots, importance)
     }
 
-    /// Leaves the line. A slot or share that the call has got goes to the next call.
+    /// Leaves the line, without an answer to the call. A slot or share that the call has received
+    /// goes to the next call.
     pub(super) fn cancel_line(&mut self) {
         if matches!(self.line, Some(InLine::Store | InLine::Bucket)) {
             self.line = None;
             self.nodes.each(Node::note_out_of_line);
-            // Dropped, which refunds the granted permits, so that missing answers are not decided
-            // without the store.
+            // The leases are dropped, which refunds granted permits. Settling them would decide
+            // missing answers without the store.
             self.leases = None;
         }
         match self.cancel_wait(self.asked) {
@@ -201,8 +203,8 @@ impl WaitingInner {
         }
     }
 
-    /// Takes the slot or share for which the call waits in `line` beyond the limit, unless the
-    /// calls beyond the limit are already as many as may wait.
+    /// Takes the slot or share for which the call waits in `line`, beyond the limit. Takes none if
+    /// as many calls as may wait are already beyond the limit.
     pub(super) fn take_beyond(&self, now: Tick, line: InLine) -> Option<Got> {
         let resource = self.nodes.resource();
         match line {
@@ -225,7 +227,7 @@ impl WaitingInner {
         }
     }
 
-    /// Refuses a call that has left the `line` with nothing.
+    /// Refuses a call that has left the `line` without receiving anything.
     pub(super) fn refuse_in_line(&self, now: Tick, line: InLine) -> Blocked {
         let refusal = self.leases.as_ref().and_then(|leases| leases.refusal());
         let blocked = match (line, &self.rest, refusal) {

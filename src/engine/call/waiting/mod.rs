@@ -10,9 +10,10 @@
 //!         promised a turn or a bucket ──▶ its turn ──▶ runs
 //! ```
 //!
-//! A call in line that has not been judged by all rules holds nothing but a copy of itself, to be
-//! judged with. A call that has been promised its tokens keeps them. A call that leaves the line
-//! learns whether it has got a slot: it uses the slot, or passes it to the next call.
+//! A call in line that has not been judged by all rules only keeps a copy of its properties, by
+//! which it is judged again. A call that has been promised its tokens keeps them. A call that
+//! leaves the line learns whether it has received a slot. It uses the slot, or passes it to the
+//! next call.
 
 mod line;
 mod start;
@@ -42,14 +43,15 @@ use crate::stat::Node;
 use line::Got;
 pub(crate) use line::InLine;
 
-/// An engine as a waiting call needs it, to be judged once more.
+/// The operations of an engine that a waiting call needs to be judged again.
 pub(crate) trait JudgeAgain: fmt::Debug + Send + Sync {
-    /// Judges a call that has waited for a slot of `node`, or for a share, from the first check on
-    /// and by the present rules. Releases what the call does not use of `arrived`.
+    /// Judges a call that has waited for a slot of `node`, for a share or for the store, from the
+    /// first check on and by the current rules. Releases the slot or share in `arrived` if the call
+    /// does not use it.
     fn judge_again(&self, call: &Call<'_>, node: &Node, arrived: &mut Arrival) -> Verdict;
 
-    /// Creates the refusal of a call that has waited for a share of `rule` for as long as it may,
-    /// and has left the line.
+    /// Creates the refusal of a call that has waited for a share of `rule` until its time in line
+    /// was over.
     fn blocked_by_share(&self, nodes: &CallNodes, call: &Call<'_>, now: Tick, rule: u32)
     -> Blocked;
 
@@ -64,12 +66,12 @@ const TAKEN_LAST: &str = "only consuming methods take it out";
 /// [queue](crate::FlowRule::throttle), or it waits for a [concurrency
 /// slot](crate::IsolationRule::queue) or a [place of its value](crate::KeyedRule::queue).
 ///
-/// The tokens of a promised place are held on every node that counts the call, and are taken when
-/// the bucket in which it starts begins. Until the call starts, it holds no concurrency slot, and
-/// its response time does not run.
+/// The tokens of a promised place are held on every node that counts the call. They are taken when
+/// the bucket begins in which the call starts. Until the call starts, it holds no concurrency slot,
+/// and its response time is not measured.
 ///
-/// A call that waits for a slot or a place of its value is judged when it has got it. Then it can
-/// be refused, or wait again.
+/// A call that waits for a slot or a place of its value is judged when it has received it. The call
+/// can then be refused, or have to wait again.
 ///
 /// # Examples
 ///
@@ -98,9 +100,9 @@ const TAKEN_LAST: &str = "only consuming methods take it out";
 ///
 /// # Cancel safety
 ///
-/// Dropping it leaves the line. The tokens are refunded if their bucket has not begun or is the
-/// newest one; later they stay spent. A slot or a place of its value that the call has got goes to
-/// the next waiting call.
+/// Dropping a `Waiting` leaves the line. The tokens are refunded if their bucket has not begun or
+/// is the newest one; later they stay spent. A slot or place that the call has received goes to the
+/// next waiting call.
 #[must_use = "dropping it gives the place up"]
 pub struct Waiting {
     inner: Option<Box<WaitingInner>>,
@@ -115,15 +117,16 @@ struct WaitingInner {
     since: Tick,
     /// When this wait began.
     asked: Tick,
-    /// When this wait ends: with the call's turn, or without a slot.
+    /// When this wait ends: at the call's turn, or when its time in line is over.
     until: Tick,
     /// The length of the latest sleep; `None` before the first one.
     sleep: Option<Duration>,
-    /// The line in which the call waits at present.
+    /// The line in which the call waits; `None` if it waits for its turn or its tokens.
     line: Option<InLine>,
     /// The call's place in the line for a slot, if it has or had one.
     place: Option<PlaceInLine>,
-    /// The call's places in lines for shares, if it has or had any. The last one is the present.
+    /// The call's places in lines for shares, if it has or had any. The last place is the current
+    /// one.
     shares: Option<Box<OfShares>>,
     /// The permits of shared rules, if the call needs any.
     leases: Option<Box<WaitLeases>>,
@@ -146,7 +149,7 @@ pub(crate) struct WaitBegun {
 /// The step after the wait.
 #[expect(clippy::large_enum_variant, reason = "it is in a box, whichever it is")]
 enum Rest {
-    /// The call is judged by all checks.
+    /// The call is judged again, by all checks.
     Judged(OwnedCall),
     /// The call starts, with the tokens that it holds.
     Promised(Promised),
@@ -159,7 +162,7 @@ pub(crate) struct Promised {
     pub(crate) claims: Claims,
     /// When the call may start.
     pub(crate) start: Tick,
-    /// The longest that the call itself is ready to wait.
+    /// The maximum wait that the call itself has set.
     pub(crate) patience: Option<Duration>,
     pub(crate) importance: Importance,
     /// A copy of the call, if it reserves costs when it starts.
@@ -207,8 +210,8 @@ pub enum NotAdmitted {
     /// Its bucket has not begun, its turn has not come, or no slot or place of its value is free.
     /// Contains the waiting call, to be admitted later.
     TooEarly(Waiting),
-    /// The call is refused after its wait: another rule has no room for it by now. Its tokens were
-    /// refunded.
+    /// The call is refused after its wait, because another rule has no room for it now. Its tokens
+    /// were refunded.
     Blocked(Blocked),
 }
 
@@ -227,8 +230,8 @@ impl Waiting {
         Self::of(inner)
     }
 
-    /// Creates the wait of a call in `line`, for at most `left`, which remains of its time there.
-    /// `own` contains its places.
+    /// Creates the wait of a call in `line`, for at most `left`, the rest of its time in this line.
+    /// `own` contains the call's places.
     pub(crate) fn in_line(
         begun: WaitBegun,
         call: OwnedCall,
@@ -259,21 +262,22 @@ impl Waiting {
         self.inner.take().expect(TAKEN_LAST)
     }
 
-    /// Returns whether the call stands in line for a slot or a share.
+    /// Returns whether the call waits in a line: for a slot, a share, the store or a bucket.
     pub(crate) fn is_in_line(&self) -> bool {
         self.inner().line.is_some()
     }
 
     /// Returns how long the call has to wait, counted from the time of the verdict. For a call that
-    /// waits for a slot or a place of its value it is the longest time: one can become free before.
+    /// waits for a slot or a place of its value, it is the maximum: a slot or place can become free
+    /// earlier.
     #[must_use]
     pub fn delay(&self) -> Duration {
         let inner = self.inner();
         inner.until - inner.asked
     }
 
-    /// Waits until the call may [`begin`](Self::begin): its turn has come, it has a slot or a
-    /// share, or its time to wait for one is over. `sleep` is the timer between polls.
+    /// Waits until the call may [`begin`](Self::begin): its turn has come, it has received what it
+    /// waits for in line, or its time in line is over. `sleep` is the timer between polls.
     pub(crate) fn poll_turn(
         &mut self,
         cx: &mut Context<'_>,
@@ -284,8 +288,8 @@ impl Waiting {
             return Poll::Ready(Ok(()));
         }
         loop {
-            // The timer is created here and not with the wait, as only a call that sleeps needs a
-            // runtime.
+            // The timer is created here and not together with the wait, as only a call that sleeps
+            // needs a runtime.
             if sleep.is_none() {
                 let Some(duration) = self.next_sleep() else {
                     return Poll::Ready(Ok(()));
@@ -298,13 +302,13 @@ impl Waiting {
         }
     }
 
-    /// Returns how long the call has to sleep now; `None` if it may start. The first sleep is never
-    /// longer than the promised wait, even if the clock has stepped back since.
+    /// Returns the duration of the call's next sleep; `None` if the call may start. The first sleep
+    /// is never longer than the promised wait, even if the clock has stepped back since.
     ///
-    /// The timer goes by another clock, so the call can wake before its turn. Then it sleeps again,
+    /// The timer uses another clock, so the call can wake before its turn. It then sleeps again,
     /// each time at most half as long as before, so that all sleeps together are shorter than twice
-    /// the promised wait. If more time is left than that, the clock has stepped back or stands
-    /// still, and the call starts.
+    /// the promised wait. If more than half of the last sleep is left, the clock has stepped back
+    /// or stands still, and the call starts.
     fn next_sleep(&mut self) -> Option<Duration> {
         let inner = self.inner.as_deref_mut().expect(TAKEN_LAST);
         let left = inner.until - inner.now();
@@ -317,8 +321,8 @@ impl Waiting {
         (!sleep.is_zero()).then_some(sleep)
     }
 
-    /// Returns when the call may start. If it waits for a slot or a place of its value, this is the
-    /// end of its wait, and it may start before.
+    /// Returns the time at which the call may start. If the call waits for a slot or a place of its
+    /// value, this is the end of its wait, and it may start earlier.
     #[must_use]
     pub fn start(&self) -> Tick {
         self.inner().until
@@ -341,8 +345,8 @@ impl Waiting {
     /// # Errors
     ///
     /// [`NotAdmitted`] if it is [too early](NotAdmitted::TooEarly), or if the call is refused: an
-    /// isolation or adaptive rule has no free slot and no queue, the call has waited in line as
-    /// long as it may, or a rule refuses it that is checked only now.
+    /// isolation or adaptive rule has no free slot and no queue, the call's time in line is over,
+    /// or a rule that is checked only now refuses it.
     pub fn admit(self) -> Result<Entry, NotAdmitted> {
         if self.inner().now() < self.start() && !self.inner().has_what_it_waits_for(None) {
             return Err(NotAdmitted::TooEarly(self));
@@ -354,7 +358,7 @@ impl Waiting {
         }
     }
 
-    /// Waits for the call's turn, or in line, and starts it.
+    /// Waits for the call's turn, or in line, and starts the call.
     ///
     /// # Errors
     ///
@@ -382,7 +386,7 @@ impl Waiting {
     /// Waits as [`ready`](Self::ready) does, but blocks the thread instead of a task.
     pub(crate) fn ready_blocking(mut self) -> Result<Entry, Blocked> {
         loop {
-            // The call that passes a slot or a share on to this one stops this sleep.
+            // A call that passes its slot or share on to this call stops this sleep.
             let has_it = StdArc::new(StopSignal::default());
             let waker = Waker::from(has_it.clone());
             while !self.inner().has_what_it_waits_for(Some(&waker)) {
@@ -399,8 +403,8 @@ impl Waiting {
         }
     }
 
-    /// Continues with a call that need not sleep any more. It passes, is refused, or must wait once
-    /// more, such as for the bucket of borrowed permits.
+    /// Continues with a call whose sleep is over. The call passes, is refused, or must wait again,
+    /// for example for the bucket of borrowed permits.
     pub(crate) fn begin(mut self) -> Verdict {
         let now = self.inner().now();
         let mut inner = self.take();
@@ -416,8 +420,8 @@ impl Waiting {
         }
     }
 
-    /// Continues with the call without waiting, except for the store. It takes a slot or a share
-    /// beyond the limit, if fewer calls have done so than may wait.
+    /// Continues with the call without waiting, except for the store. The call takes a slot or
+    /// share beyond the limit, if fewer calls are beyond the limit than may wait.
     pub(crate) fn begin_at_once(mut self) -> Verdict {
         if self.asks_store() {
             return Verdict::Wait(self);
@@ -438,7 +442,7 @@ impl Waiting {
         }
     }
 
-    /// Leaves the line, because there is no timer to sleep on.
+    /// Leaves the line and refuses the call, because there is no timer to sleep on.
     pub(crate) fn refuse_without_timer(mut self) -> Blocked {
         let now = self.inner().now();
         let mut inner = self.take();
@@ -477,7 +481,8 @@ impl WaitingInner {
 
     // --- after the wait ---
 
-    /// Judges the call or starts it, with the slot or share that it has `got` in line, if any.
+    /// Judges the call again, or starts it, with the slot or share that it has `got` in line, if
+    /// any.
     fn resume(mut self: Box<Self>, now: Tick, got: Option<Got>) -> Verdict {
         let (slot, share) = match got {
             None | Some(Got::Leases) => (None, None),

@@ -1,4 +1,4 @@
-//! The start of a call that has been promised its tokens, and has waited for its turn.
+//! The start of a call that has been promised its tokens and whose wait is over.
 
 use super::{Rest, Waiting, WaitingInner};
 use crate::blocked::Blocked;
@@ -17,7 +17,7 @@ type Reserved = (Accounts, QuotasLeft);
 // === impl WaitingInner ===
 
 impl WaitingInner {
-    /// Starts a call that has its tokens, or makes it wait in line if there is no slot.
+    /// Starts a call that has its tokens. Makes it wait in line if no slot is free.
     pub(super) fn start(mut self: Box<Self>, now: Tick, mut slot: Option<SlotHold>) -> Verdict {
         let Rest::Promised(promised) = &self.rest else {
             unreachable!("only what is promised starts");
@@ -62,8 +62,9 @@ impl WaitingInner {
         }
     }
 
-    /// Reserves the cost of the call, if a rule limits it: a waiting call holds no reservation.
-    /// Also returns the remaining budgets of its values, if the caller wants them.
+    /// Reserves the cost of the call, if a rule limits it. This is done at the start, as a waiting
+    /// call holds no reservation. Also returns the remaining budgets of the call's values, if the
+    /// caller wants them.
     fn reserve(&self, now: Tick) -> Result<Option<Reserved>, Box<Blocked>> {
         let resource = self.nodes.resource();
         let (Some(costs), Rest::Promised(promised)) = (resource.costs(), &self.rest) else {
@@ -101,8 +102,8 @@ impl WaitingInner {
         let (nodes, weight) = (self.nodes, self.weight);
         let (claims, start) = (promised.claims, promised.start);
         let (resource, waited) = (nodes.resource(), now - self.since);
-        // A wait for a turn borrows nothing. A call that starts after its last turn has waited for
-        // borrowed tokens.
+        // A call that only waited for a turn has borrowed nothing. A call that starts after its
+        // last turn has waited for borrowed tokens.
         let turn = claims.last_turn();
         let is_borrowed = turn.is_none_or(|(turn, _)| start > turn);
         let occupied = if is_borrowed { weight } else { 0 };

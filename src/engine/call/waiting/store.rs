@@ -1,4 +1,4 @@
-//! A waiting call that needs permits of shared rules.
+//! The permits of shared rules of a waiting call.
 
 use super::{InLine, Waiting};
 #[cfg(feature = "shared")]
@@ -9,7 +9,7 @@ use crate::engine::call::lease::WaitLeases;
 use crate::rule::NoShare;
 
 impl Waiting {
-    /// The call needs permits of shared rules before it goes on.
+    /// Sets the permits of shared rules that the call needs before it starts or is judged again.
     #[cfg(feature = "shared")]
     pub(crate) fn wait_for_leases(&mut self, leases: WaitLeases) {
         if let Some(inner) = &mut self.inner {
@@ -22,9 +22,9 @@ impl Waiting {
         self.inner().line == Some(InLine::Store)
     }
 
-    /// Returns whether all that it waits for is there.
+    /// Returns whether everything that the call waits for has arrived.
     #[cfg(feature = "shared")]
-    pub(crate) fn has_all(&self) -> bool {
+    pub(crate) fn is_done_waiting(&self) -> bool {
         self.inner().has_what_it_waits_for(None)
     }
 
