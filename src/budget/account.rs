@@ -1,21 +1,22 @@
-//! The account of one call at one rule on costs: what was charged, and the rest of its reservation.
+//! The account of one call at one rule on costs: the units charged so far, and the rest of the
+//! reservation.
 //!
 //! ```text
 //! [ reported : 1 | charged : 31 | rest of the reservation : 32 ]
 //! ```
 //!
-//! Several threads can charge and settle at once. Each swaps the word first. So the units that it
-//! has taken out of the rest belong to it alone. It returns them as a [`Posting`]: units to book in
-//! the window, and units to release from the gauge after that.
+//! Several threads can charge and settle at once. Each thread first swaps the word. So the units
+//! that it has taken out of the rest belong to this thread alone. It returns them as a [`Posting`]:
+//! units to book in the window, and units to release from the gauge after that.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::stat::MAX_TOKENS;
 
-/// The largest cost that is booked at once, unless more is reserved. It is that of a weight, so
-/// that a few calls cannot fill a window.
+/// The maximum cost that is booked at once, unless more is reserved. It equals the maximum weight
+/// of a call, so that a few calls cannot fill a window.
 const MOST_AT_ONCE: u32 = crate::call::Call::MAX_WEIGHT;
 
-/// The bit that says that the call has reported a cost.
+/// The bit that is set once the call has reported a cost.
 const REPORTED: u64 = 1 << 63;
 
 /// See the [module](self).
@@ -31,15 +32,14 @@ pub(crate) struct Posting {
     pub(crate) release: u32,
     /// The rest of the reservation after the charge.
     pub(super) rest: u32,
-    /// The units that were reported beyond the largest cost that is booked at once, and are not
-    /// charged.
+    /// The reported units beyond [`MOST_AT_ONCE`], which are not charged.
     pub(crate) cut: u32,
 }
 
 /// The cost that an ended call has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportedCost {
-    /// The call has reported a cost, which is this in all.
+    /// The call has reported costs, whose sum is this.
     Cost(u32),
     /// The call has reported no cost, and has failed.
     Failure,
@@ -82,8 +82,8 @@ impl Account {
         })
     }
 
-    /// Settles the call at `total`, or at what was charged already if that is more. Nothing stays
-    /// reserved.
+    /// Settles the call at `total`, or at the units already charged if these are more. Nothing
+    /// stays reserved.
     pub(super) fn settle(&self, total: u32) -> Posting {
         self.change(|found| {
             let due = total.saturating_sub(found.charged());
@@ -92,9 +92,9 @@ impl Account {
         })
     }
 
-    /// Closes the account of a call that has ended and cannot be charged any more. A call that
-    /// reported no cost is charged its reservation, unless it `has_failed`. Returns what to post,
-    /// and what the call has reported.
+    /// Closes the account of a call that has ended and can no longer be charged. A call that
+    /// reported no cost is charged its reservation, unless it `has_failed`. Returns the posting,
+    /// and the cost that the call has reported.
     pub(super) fn close(&self, has_failed: bool) -> (Posting, ReportedCost) {
         let found = self.load();
         let (reported, due) = if found.has_reported() {
@@ -112,7 +112,7 @@ impl Account {
     }
 
     /// Changes the state atomically by `next`, which returns the new state, the units to book, and
-    /// the units that are cut off.
+    /// the units beyond the maximum.
     #[inline]
     fn change(&self, next: impl Fn(AccountState) -> (AccountState, u32, u32)) -> Posting {
         loop {
@@ -130,7 +130,7 @@ impl Account {
     }
 
     /// Relaxed suffices, as no other data depends on this word. The last owner of a call sees all
-    /// changes, as the other owners have dropped their references before.
+    /// changes, as the other owners have already dropped their references.
     fn load(&self) -> AccountState {
         AccountState(self.0.load(Ordering::Relaxed))
     }

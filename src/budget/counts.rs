@@ -14,7 +14,7 @@ pub(crate) struct BudgetCounts {
     over: AtomicU64,
     /// The calls that ended without reporting a cost.
     unreported: AtomicU64,
-    /// The units that were reported and not charged.
+    /// The units that were reported but not charged, as they were too many.
     cut: AtomicU64,
     /// The largest cost that a call has reported, plus one; or [`UNKNOWN`].
     largest: AtomicU64,
@@ -31,7 +31,7 @@ impl BudgetCounts {
         add(&self.reserved, units);
     }
 
-    /// Counts units that were charged, and how many of them were beyond the limit.
+    /// Counts charged units, of which `over` were beyond the limit.
     pub(crate) fn charged(&self, units: u32, over: u32) {
         add(&self.charged, units);
         if over > 0 {
@@ -52,13 +52,13 @@ impl BudgetCounts {
         add(&self.unreported, 1);
     }
 
-    /// Returns what was charged in total. If the gauge was read before, this includes the charges
-    /// of all releases that the reading has seen.
+    /// Returns the units charged in total. If the gauge was read before, the result includes the
+    /// charges of all releases that this reading has seen.
     pub(super) fn charged_so_far(&self) -> u64 {
         self.charged.load(Ordering::Relaxed)
     }
 
-    /// Counts units that were reported and not charged.
+    /// Counts units that were reported but not charged.
     #[cold]
     pub(crate) fn cut(&self, units: u32) {
         add(&self.cut, units);

@@ -5,10 +5,10 @@
 //! ```
 //!
 //! The version changes with each admission, with each release, and when the limit becomes tighter.
-//! Without it, a word could return to an earlier value (the ABA problem): one call settles and
-//! another one reserves as many units, while a third one is between its reading of the window and
-//! its swap. The third one has not seen what the first has booked, and its swap would succeed. The
-//! version wraps around after 2³² changes; such a call would have to be suspended for as long.
+//! Without a version, a word could return to an earlier value (the ABA problem). For example, call
+//! A settles and call B reserves as many units, while call C is between its reading of the window
+//! and its swap. C has not seen the units that A has booked, but its swap would succeed. The
+//! version wraps around after 2³² changes; C would have to be suspended for exactly as many.
 
 use std::fmt;
 
@@ -26,8 +26,8 @@ pub(crate) struct GaugeWord(pub(crate) u64);
 // === impl Gauge ===
 
 impl Gauge {
-    /// Reserves `wanted` units if as many are left, and at least one. `left` returns the limit
-    /// minus what the window holds; it is called after the gauge was read.
+    /// Reserves `wanted` units if at least as many are left, and at least one unit. `left` returns
+    /// the limit minus the units in the window; it is called after the gauge was read.
     #[inline]
     pub(super) fn admit(&self, wanted: u32, left: impl Fn() -> u32) -> bool {
         loop {
@@ -45,8 +45,8 @@ impl Gauge {
         }
     }
 
-    /// Releases `units` that were reserved. The units of them that were charged must have been
-    /// booked in the window before.
+    /// Releases `units` that were reserved. Those of them that were charged must have been booked
+    /// in the window before.
     pub(super) fn release(&self, units: u32) {
         if units == 0 {
             return;
@@ -59,7 +59,8 @@ impl Gauge {
         }
     }
 
-    /// Changes the version, so that no call is admitted that has read the window before.
+    /// Changes the version. So a call that has read the window before is not admitted, and must
+    /// read it again.
     pub(super) fn renew(&self) {
         if planted(Bug::TellWithoutVersion) {
             return;
@@ -77,8 +78,8 @@ impl Gauge {
         self.load().reserved()
     }
 
-    /// The acquire pairs with the release in [`swap`](Self::swap): what a thread has booked before
-    /// it released units is in the window that is read next.
+    /// The acquire pairs with the release in [`swap`](Self::swap): a window that is read after this
+    /// load contains the units that a thread has booked before it released units.
     fn load(&self) -> GaugeWord {
         GaugeWord(self.0.load(Ordering::Acquire))
     }
@@ -112,7 +113,8 @@ impl GaugeWord {
         Self::new(reserved, self.version().wrapping_add(1))
     }
 
-    /// Returns the next word, with `wanted` more units, if `left` allows as many and at least one.
+    /// Returns the next word, with `wanted` more units, if `left` allows them and at least one
+    /// unit.
     pub(crate) fn admit(self, wanted: u32, left: u32) -> Option<Self> {
         let needed = u64::from(self.reserved()) + u64::from(wanted.max(1));
         (needed <= u64::from(left)).then(|| self.with(self.reserved() + wanted))

@@ -16,8 +16,8 @@ use crate::base::sync::{Arc, AtomicBool, Ordering, shared_size};
 use crate::clock::Tick;
 use crate::stat::{Grid, LeapArray, Quota, Reloaded};
 
-/// See the [module](self). Calls use the window of this value, without counting references, until a
-/// reload replaces it.
+/// See the [module](self). Calls use the window of this value directly, without counting
+/// references, until a reload replaces the window.
 #[derive(Debug)]
 pub(crate) struct CostBudget {
     window: StdArc<CostWindow>,
@@ -28,7 +28,7 @@ pub(crate) struct CostBudget {
 #[derive(Debug)]
 struct SharedBudget {
     gauge: Gauge,
-    /// The present window. Replaced by a reload that changes its limit or its shape.
+    /// The current window, which a reload replaces if it changes the limit or the shape.
     window: ArcSwap<CostWindow>,
     provider: ProviderNumber,
     counts: BudgetCounts,
@@ -51,7 +51,7 @@ pub(crate) struct BudgetFigures {
     pub(crate) used: u32,
     /// The units that running calls have reserved.
     pub(crate) reserved: u32,
-    /// What is left of the number that a provider has reported, if one is in force.
+    /// The rest of the number of units that a provider has reported, if such a number is in force.
     pub(crate) provider_left: Option<u32>,
     /// The units that were charged in total.
     pub(crate) charged_total: u64,
@@ -61,7 +61,7 @@ pub(crate) struct BudgetFigures {
     pub(crate) over_total: u64,
     /// The calls that ended without reporting a cost.
     pub(crate) untold_total: u64,
-    /// The units that were reported and not charged, as they were too many.
+    /// The units that were reported but not charged, as they were too many.
     pub(crate) cut_total: u64,
     /// The largest cost that an ended call has reported.
     pub(crate) largest: Option<u32>,
@@ -110,7 +110,8 @@ impl CostBudget {
         let ring = if old.ring.grid() == grid {
             old.ring.clone()
         } else {
-            // From here on, the old window accepts nothing, and its callers wait for the new one.
+            // From here on, the old window accepts no charges, and its callers wait for the new
+            // window.
             Arc::new(old.ring.move_to(grid, now))
         };
         let window = CostWindow::new(ring, quota);
@@ -120,8 +121,8 @@ impl CostBudget {
         Self { window, shared }
     }
 
-    /// Reserves `wanted` units for a call, if they are left. A call that wants none needs one unit
-    /// to be left. Returns the account of the call.
+    /// Reserves `wanted` units for a call, if they are left. If `wanted` is 0, one unit must be
+    /// left. Returns the account of the call.
     pub(crate) fn admit(&self, now: Tick, wanted: u32) -> Option<Account> {
         let is_admitted = (self.shared.gauge).admit(wanted, || self.left_of_window(now));
         is_admitted.then(|| Account::new(wanted))
@@ -129,7 +130,7 @@ impl CostBudget {
 
     // --- reading ---
 
-    /// Runs `f` on the window. Repeats it if a reload has replaced the window meanwhile.
+    /// Runs `f` on the window. Runs `f` again if a reload has replaced the window meanwhile.
     #[inline]
     fn in_window<R>(&self, f: impl Fn(&CostWindow) -> Result<R, Reloaded>) -> R {
         loop {
@@ -153,7 +154,8 @@ impl CostBudget {
         self.shared.window.load_full()
     }
 
-    /// Returns what is left of the number that a provider has reported, if one is in force.
+    /// Returns the rest of the number of units that a provider has reported, if such a number is in
+    /// force.
     #[inline]
     fn provider_left(&self, now: Tick) -> Option<u32> {
         let number = self.shared.provider.in_force(now)?;
@@ -178,7 +180,8 @@ impl CostBudget {
         self.in_window(|window| window.ring.used_now(now, &window.quota))
     }
 
-    /// Returns the limit minus what the window holds, or what a provider has left if that is less.
+    /// Returns the limit minus the units in the window, or the units that a provider has left if
+    /// these are fewer.
     #[inline]
     fn left_of_window(&self, now: Tick) -> u32 {
         let left = self.in_window(|window| {
@@ -195,8 +198,9 @@ impl CostBudget {
         self.shared.window.load().quota.limit()
     }
 
-    /// Returns when more than `left` units are left, if no call comes: when enough charges have
-    /// left the window, and, if a provider has no more left, after its reset.
+    /// Returns the time at which more than `left` units are left, if no call arrives: when enough
+    /// charges have left the window. If a provider has too few left, it is at least the time of the
+    /// provider's reset.
     pub(crate) fn more_at(&self, now: Tick, left: u32) -> Option<Tick> {
         let window = self.shared.window.load();
         let wanted = left.saturating_add(1).min(window.quota.limit());
@@ -204,7 +208,7 @@ impl CostBudget {
         Some(self.after_reset(now, wanted, at))
     }
 
-    /// Returns for how long a charge has an effect.
+    /// Returns the time for which a charge has an effect.
     pub(crate) fn memory(&self) -> Duration {
         self.shared.window.load().ring.interval()
     }
@@ -219,7 +223,7 @@ impl CostBudget {
         }
     }
 
-    /// Returns how many bytes the budget occupies on the heap, including its window.
+    /// Returns the number of bytes that the budget occupies on the heap, including its window.
     pub(crate) fn footprint(&self) -> usize {
         let ring = self.shared.window.load().ring.footprint() - size_of::<LeapArray>();
         let window = shared_size::<CostWindow>() + shared_size::<LeapArray>() + ring;

@@ -1,6 +1,6 @@
 //! Limits on the costs of calls: a window of charged units, and a gauge of reserved units.
 //!
-//! A call reserves what it may cost before it runs, is charged while it runs, and is settled when
+//! A call reserves its possible cost before it runs, is charged while it runs, and is settled when
 //! its cost is known. A reservation takes no tokens of the window. It is counted in a separate
 //! [gauge](gauge) while the call runs, like a concurrency slot, but in units. So nothing has to be
 //! refunded to a bucket that has closed meanwhile, and a cost counts in the bucket in which it was
@@ -19,25 +19,25 @@
 //!
 //! Only the compare-and-swap of the gauge admits a call. A settlement *books first and releases
 //! second*, and each release changes the *version* of the gauge. So if the swap of an admission
-//! succeeds, nothing was released since it has read the gauge. When it then read `used`, each cost
-//! was in the window, or its reservation was in the gauge, or both. As long as no call costs more
-//! than it reserved, `used + reserved ≤ limit` holds at any time. It also holds when the window
-//! moves on, as the window only loses units by that. Costs beyond reservations can exceed the
-//! limit, each once.
+//! succeeds, nothing was released between its reading of the gauge and the swap. When the admission
+//! read `used` in between, each cost was in the window, or its reservation was in the gauge, or
+//! both. So while no call costs more than it reserved, `used + reserved ≤ limit` holds at any time.
+//! It also holds when the window advances, as the window then only loses units. Costs beyond
+//! reservations can exceed the limit, each once.
 //!
 //! A call that sees a cost both in the window and in the gauge can be refused although there is
-//! room, because of the units that another thread is about to release.
+//! room: another thread is just about to release these units.
 //!
-//! The rest of a call's reservation is in a word of its own, an [`Account`](account::Account). Each
-//! thread that charges or settles swaps it, and releases what it has taken out of it, so that no
-//! unit is released twice.
+//! The rest of a call's reservation is in a separate word, an [`Account`](account::Account). Each
+//! thread that charges or settles swaps this word, and releases the units that it has taken out of
+//! the rest. So no unit is released twice.
 //!
 //! # What a provider has left
 //!
-//! The number that a provider [reports](provider_left) is stored as a ceiling: that number plus what
-//! was charged in total by then. An admission reads it after the window, and the room is the smaller
-//! of the two. The thread that reports the number changes the version of the
-//! gauge afterwards, so a call that has read the window before must read it again.
+//! The number of units that a provider [reports](provider_left) as left is stored as a ceiling:
+//! that number plus the units charged in total by then. An admission reads the ceiling after the
+//! window, and the smaller of both rests applies. The thread that reports the number changes the
+//! version of the gauge afterwards, so a call that has read the window before must read it again.
 
 mod account;
 mod counts;
@@ -54,8 +54,8 @@ pub(crate) use gauge::GaugeWord;
 pub(crate) use ledger::{BudgetFigures, CostBudget};
 pub(crate) use posting::CostLedger;
 
-/// The most that a window can hold, and the largest limit: 2³⁰. It is far below 2³², modulo which a
-/// window counts, as a window can hold costs beyond the limit.
+/// The maximum number of units in a window, and the largest limit: 2³⁰. A window counts modulo 2³².
+/// The maximum is far below that, as a window can hold costs beyond the limit.
 pub(crate) const MAX_BUDGET: u32 = 1 << 30;
 
 #[cfg(all(test, sentinel_loom))]

@@ -36,7 +36,7 @@ fn budget() -> CostBudget {
     CostBudget::new(grid(1), quota(1, LIMIT), NOW)
 }
 
-/// A running call, which ends when the last handle on it is dropped.
+/// A running call, which ends when the last reference to it is dropped.
 struct Running {
     budget: Arc<CostBudget>,
     account: Account,
@@ -70,7 +70,8 @@ fn charged_and_reserved(budget: &CostBudget) -> (u32, u32) {
     (figures.used, figures.reserved)
 }
 
-/// A call that has reserved the whole limit settles it, while another call comes.
+/// A call that has reserved the whole limit is settled at this cost, while another call arrives.
+/// The other call is refused.
 fn admission_and_settlement() {
     let budget = Arc::new(budget());
     let running = Running::start(&budget, LIMIT).unwrap();
@@ -83,8 +84,8 @@ fn admission_and_settlement() {
     assert_eq!(charged_and_reserved(&budget), (LIMIT, 0));
 }
 
-/// One call ends and another one reserves as much, while a third one is between its reading of the
-/// window and its swap.
+/// One call ends and a second call reserves as much, while a third call is between its reading of
+/// the window and its swap. Only one of them is admitted.
 fn admissions_and_release() {
     let budget = Arc::new(budget());
     let running = Running::start(&budget, 1).unwrap();
@@ -101,8 +102,8 @@ fn admissions_and_release() {
     assert!(ours || theirs, "there was room for one");
 }
 
-/// One of two threads charges a call, and both drop it. The reported cost is all that it is
-/// charged.
+/// One of two threads charges a call, and both drop it. The call is charged exactly the reported
+/// cost.
 fn charge_and_last_drop() {
     let budget = Arc::new(budget());
     let running = Arc::new(Running::start(&budget, LIMIT).unwrap());
@@ -112,7 +113,7 @@ fn charge_and_last_drop() {
     };
     drop(running);
     if let Some(account) = budget.admit(NOW, 1) {
-        // Then the call has ended, and one unit of its reservation was not used.
+        // The call has ended by now, and one unit of its reservation was not used.
         assert_eq!(charged_and_reserved(&budget), (1, 1), "over the limit");
         budget.cancel(&account);
     }
@@ -120,7 +121,7 @@ fn charge_and_last_drop() {
     assert_eq!(charged_and_reserved(&budget), (1, 0));
 }
 
-/// Two threads report the cost of one call.
+/// Two threads report the cost of one call. Its reservation is released once.
 fn settle_and_charge() {
     let budget = Arc::new(budget());
     let other = budget.admit(NOW, 1).unwrap();
@@ -152,8 +153,8 @@ impl Pause {
     }
 }
 
-/// A provider reports that nothing is left, while a call comes. A call that was not admitted before
-/// the report is refused.
+/// A provider reports that nothing is left, while a call arrives. A call that was not admitted
+/// before the report is refused.
 fn admission_and_report() {
     let budget = Arc::new(budget());
     let running = Running::start(&budget, 1).unwrap();
@@ -174,8 +175,8 @@ fn admission_and_report() {
     assert!(budget.admit(NOW, 1).is_none());
 }
 
-/// A provider has as much left as a running call has reserved. The call settles it, while another
-/// call comes.
+/// A provider has exactly as many units left as a running call has reserved. The call is settled at
+/// this cost, while another call arrives. The other call is refused.
 fn settlement_within_a_report() {
     let budget = Arc::new(CostBudget::new(grid(1), quota(1, 100), NOW));
     let running = Running::start(&budget, 1).unwrap();
@@ -188,7 +189,8 @@ fn settlement_within_a_report() {
     assert!(!coming.join().unwrap(), "more than was left");
 }
 
-/// A provider reports what it has left while a reload replaces the window.
+/// A provider reports a number of units while a reload replaces the window. The number stays in
+/// force.
 fn report_and_reload() {
     let budget = Arc::new(budget());
     let pause = Pause::new();
@@ -209,7 +211,7 @@ fn report_and_reload() {
     assert!(budget.admit(NOW, 1).is_some());
 }
 
-/// Two numbers are reported at once. The smaller one counts.
+/// Two numbers are reported at once. The smaller number counts.
 fn two_reports() {
     let budget = Arc::new(budget());
     let pause = Pause::new();

@@ -1,4 +1,4 @@
-//! Posts the costs of calls to a window and a gauge: those of a rule, or those of one key.
+//! Posts the costs of calls to a window and a gauge, which belong to a rule or to one of its keys.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use super::counts::BudgetCounts;
 use crate::base::sync::{Bug, planted};
 use crate::clock::Tick;
 
-/// The `Retry-After` if only reservations are in the way, whose end is unknown.
+/// The `Retry-After` of a call that is refused only because of reservations, whose end is unknown.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A window of charged units, and a gauge of reserved units.
 pub(crate) trait CostLedger {
-    /// Charges `units` in the window. Returns what the window has left then, if that is known.
+    /// Charges `units` in the window. Returns the units that the window then has left, if known.
     fn book(&self, now: Tick, units: u32) -> Option<u32>;
 
     /// Releases `units` from the gauge.
@@ -21,26 +21,26 @@ pub(crate) trait CostLedger {
     /// Returns the totals.
     fn counts(&self) -> &BudgetCounts;
 
-    /// Returns what a new call may still cost.
+    /// Returns the units that a new call may still cost.
     fn left(&self, now: Tick) -> u32;
 
-    /// Returns whether a new call may still cost anything. `booked` is the answer of a booking of
-    /// this moment, and spares looking at the window again.
+    /// Returns whether any units are left for a new call. `booked` is the result of a booking at
+    /// `now`, which saves another reading of the window.
     fn has_left(&self, now: Tick, booked: Option<u32>) -> bool {
         let _ = booked;
         self.left(now) > 0
     }
 
-    /// Notes that a provider has a number of units left until its reset. Only a budget of all
-    /// callers of this process uses it: a key has no field for it, and a shared budget none that
-    /// all processes see.
+    /// Notes that a provider has a number of units left until its reset. Only a budget for all
+    /// callers of this process uses it: a key has no field for the number, and a shared budget has
+    /// no field that all processes see.
     fn note_provider_left(&self, _: Tick, _: u32, _: Duration) {}
 
-    /// Returns when the window alone has room for `wanted` units, regardless of the gauge; `None`
-    /// if never.
+    /// Returns the time at which the window has room for `wanted` units, regardless of the gauge;
+    /// `None` if never.
     fn window_room_at(&self, now: Tick, wanted: u32) -> Option<Tick>;
 
-    /// Counts the reservation of a call that starts. It was charged nothing so far.
+    /// Counts the reservation of a call that starts and was not charged yet.
     #[inline]
     fn start(&self, account: &Account) {
         self.counts().reserved(account.rest());
@@ -52,7 +52,7 @@ pub(crate) trait CostLedger {
         self.release(release);
     }
 
-    /// Charges the call of `account` `units` more. Returns whether anything is left, of its
+    /// Charges `units` more to the call of `account`. Returns whether anything is left of its
     /// reservation or of the limit.
     #[inline]
     fn charge(&self, account: &Account, now: Tick, units: u32) -> bool {
@@ -61,7 +61,7 @@ pub(crate) trait CostLedger {
         posting.rest > 0 || self.has_left(now, booked)
     }
 
-    /// As [`charge`](Self::charge), without computing whether anything is left.
+    /// Charges `units` more to the call of `account`, without computing whether anything is left.
     #[inline]
     fn add(&self, account: &Account, now: Tick, units: u32) {
         self.post(now, account.charge(units));
@@ -73,7 +73,7 @@ pub(crate) trait CostLedger {
         self.post(now, account.settle(total));
     }
 
-    /// Closes the account of a call that has ended and cannot be charged any more.
+    /// Closes the account of a call that has ended and can no longer be charged.
     #[inline]
     fn close(&self, account: &Account, now: Tick, has_failed: bool) {
         let (posting, reported) = account.close(has_failed);
@@ -106,8 +106,8 @@ pub(crate) trait CostLedger {
         left
     }
 
-    /// Returns when a call that wants to reserve `wanted` units may be admitted, if no other call
-    /// comes: now, or when the window alone has room for them. `None` if never.
+    /// Returns the time at which a call that wants to reserve `wanted` units may be admitted, if no
+    /// other call arrives: now, or when the window has room for them. Returns `None` if never.
     fn room_at(&self, now: Tick, wanted: u32) -> Option<Tick> {
         let wanted = wanted.max(1);
         if wanted <= self.left(now) {

@@ -9,15 +9,15 @@ use super::counts::BudgetCounts;
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::clock::Tick;
 
-/// The longest time for which such a number is in force, so that a field that was misread, such as
-/// seconds since 1970, does not block calls for years.
+/// The maximum time for which a number is in force. It ensures that a misread header, such as one
+/// with seconds since 1970, does not block calls for years.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The number that was reported last.
 #[derive(Debug, Default)]
 pub(super) struct ProviderNumber {
     last: ArcSwapOption<ProviderLeft>,
-    /// The latest reset of all numbers so far, in ns. Calls read `last` only until then.
+    /// The latest reset of all numbers so far, in ns. After it, calls need not read `last`.
     until: AtomicU64,
 }
 
@@ -36,8 +36,8 @@ impl ProviderNumber {
     /// Notes that `left` more units may be charged from now on, until `reset` has passed.
     pub(super) fn note(&self, counts: &BudgetCounts, now: Tick, left: u32, reset: Duration) {
         let until = ProviderLeft::until(now, reset);
-        // First, so that no reader misses the number. The release pairs with the acquire in
-        // `may_be_in_force`.
+        // `until` is set first, so that no reader misses the number. The release pairs with the
+        // acquire in `may_be_in_force`.
         self.until.fetch_max(until.as_nanos(), Ordering::Release);
         self.last.rcu(|earlier| {
             let number = ProviderLeft::new(counts, now, left, reset);
@@ -80,7 +80,7 @@ impl ProviderLeft {
         }
     }
 
-    /// Returns until when a number is in force that is reported `now`.
+    /// Returns the end of the time in which a number is in force that is reported at `now`.
     fn until(now: Tick, reset: Duration) -> Tick {
         now + reset.min(LONGEST)
     }
@@ -90,8 +90,9 @@ impl ProviderLeft {
         now < self.until
     }
 
-    /// Combines this number with an `earlier` one. While the earlier one is in force, the smaller
-    /// ceiling counts, and a larger number that is reported meanwhile is dropped entirely.
+    /// Combines this number with the `earlier` one. While the earlier number is in force, the
+    /// smaller ceiling counts. If this number has the larger ceiling, it is dropped entirely,
+    /// together with its reset.
     fn after(self, earlier: Option<Self>, now: Tick) -> Self {
         match earlier {
             Some(earlier) if earlier.is_in_force(now) => {
@@ -105,15 +106,15 @@ impl ProviderLeft {
         }
     }
 
-    /// Returns what is left of the number after the charges since; `None` if it is not in force any
-    /// more.
+    /// Returns the rest of the number after the charges since it was reported; `None` if the number
+    /// is no longer in force.
     pub(super) fn left(&self, counts: &BudgetCounts, now: Tick) -> Option<u32> {
         let left = self.ceiling.saturating_sub(counts.charged_so_far());
         self.is_in_force(now)
             .then(|| u32::try_from(left).unwrap_or(u32::MAX))
     }
 
-    /// Returns from when on the number does not refuse a call of `wanted` units.
+    /// Returns the time from which the number does not refuse a call of `wanted` units.
     pub(super) fn room_at(&self, counts: &BudgetCounts, now: Tick, wanted: u32) -> Tick {
         match self.left(counts, now) {
             Some(left) if left < wanted => self.until,

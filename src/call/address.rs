@@ -2,8 +2,8 @@
 //!
 //! An IPv4 client can have an IPv6 address: on a socket for both versions, or behind a translator,
 //! which writes the IPv4 address into the last 32 bits. Keys of IPv6 addresses are cut to 64 bits,
-//! which would give all IPv4 clients one key. So such a client is identified by the IPv4 address
-//! inside.
+//! which would give all these clients one key. So an IPv4 client is identified by the IPv4 address
+//! inside its IPv6 address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ const BEFORE_IPV4: [u128; 3] = [
     0x0064_ff9b_0000_0000_0000_0000,
 ];
 
-/// Returns the IPv4 address inside of `ip` if there is one, or else `ip`.
+/// Returns the IPv4 address inside of `ip` if there is one, otherwise `ip`.
 #[inline]
 pub(crate) fn canonical(ip: IpAddr) -> IpAddr {
     match ip {

@@ -1,4 +1,4 @@
-//! `Cohort`: a part of the calls of a class that is refused together.
+//! `Cohort`: a part of the calls of a class, whose calls are refused or admitted together.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -10,18 +10,18 @@ use crate::base::wall::since_1970;
 
 /// The number of cohorts. Their numbers have seven bits.
 const COHORTS: u8 = 128;
-/// How long a key stays in its cohort.
+/// The time for which a key stays in its cohort.
 const TURN: Duration = Duration::from_secs(3_600);
 
 /// A part of the calls of one class. If an [`AdaptiveRule`](crate::AdaptiveRule) must refuse some
-/// calls of a class, it refuses those of higher cohorts first.
+/// calls of a class, it refuses calls of higher cohorts first.
 ///
-/// A page that needs three answers fails if one of them is refused. If a third of the calls pass,
-/// each judged on its own, only one such page in twenty-seven succeeds. If all calls of one user
+/// A page that needs three calls fails if one of them is refused. If a third of the calls pass,
+/// each judged independently, only one such page in twenty-seven succeeds. If all calls of one user
 /// are in one cohort, they mostly pass or are refused together, and more pages succeed with the
 /// same number of calls: see [`SentinelLayer::cohort`](crate::SentinelLayer::cohort).
 ///
-/// Cohorts have the numbers 0 to 127. A call without a cohort is judged as one of cohort 0.
+/// Cohorts have the numbers 0 to 127. A call without a cohort is judged like a call of cohort 0.
 ///
 /// # Examples
 ///
@@ -43,9 +43,9 @@ pub struct Cohort(
 );
 
 /// The class and cohort of a call, by which calls are compared in overload. They are packed into
-/// one word, as it travels with every call: the index of the class in two bits, then a [bit that is
-/// always set](Importance::SET), so that an `Option` needs no more room, and in the high byte the
-/// cohort, or 0 for none.
+/// one word, which is copied with every call. The low two bits are the index of the class. The next
+/// [bit is always set](Importance::SET), so that an `Option` needs no more memory. The high byte is
+/// the number of the cohort plus one, or 0 for none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Importance(NonZeroU16);
 
@@ -58,10 +58,10 @@ impl Cohort {
     /// The name of the cohort in a header.
     pub(crate) const NAME: &'static str = "cohort";
 
-    /// The cohort in the middle, for calls without a known cohort if others have one.
+    /// The middle cohort, for calls without a known cohort where other calls have one.
     pub(crate) const MIDDLE: Self = Self::of_number(COHORTS / 2);
 
-    /// Returns the cohort of a number below 128, and `None` for any other.
+    /// Returns the cohort with this number, which must be below 128; otherwise `None`.
     #[must_use]
     pub const fn new(number: u8) -> Option<Self> {
         if number < COHORTS {
@@ -76,9 +76,9 @@ impl Cohort {
         Self(NonZeroU8::MIN.saturating_add(number % COHORTS))
     }
 
-    /// Returns the cohort of `key`, such as the name of a user. It is a hash of the key and of the
-    /// hour of the wall clock, so that no user is always among the first to be refused. It is the
-    /// same in all processes.
+    /// Returns the cohort of `key`, such as the name of a user. The cohort is a hash of the key and
+    /// of the hour of the wall clock, so that no user is always among the first to be refused. It
+    /// is the same in all processes.
     ///
     /// Reads the system clock.
     #[must_use]
@@ -91,7 +91,7 @@ impl Cohort {
         let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
         key.hash(&mut hash);
         hash.write(&(time.as_secs() / TURN.as_secs()).to_le_bytes());
-        // The high bits are used, as the low ones of FNV depend mostly on the last bytes.
+        // The high bits are used, as the low bits of FNV depend mostly on the last bytes.
         Self::of_number((hash.finish() >> 57) as u8)
     }
 
@@ -101,7 +101,7 @@ impl Cohort {
         self.0.get() - 1
     }
 
-    /// Returns how much of `room` this cohort does not get.
+    /// Returns the part of `room` that this cohort does not get.
     #[inline]
     pub(crate) fn share(self, room: u32) -> u32 {
         (u64::from(room) * u64::from(self.number()) / u64::from(COHORTS)) as u32

@@ -12,10 +12,10 @@ const NAMES: [&str; 4] = ["critical-plus", "critical", "sheddable-plus", "shedda
 /// [`AdaptiveRule`](crate::AdaptiveRule) refuses the least important ones first. A call whose class
 /// is not set is [`Critical`](Self::Critical).
 ///
-/// The most important class is the least value. Only calls of one resource are compared. A class is
-/// no quota: if there is room for all calls, none is refused because of its class. It is
-/// independent of [priority](crate::Call::prioritized), which allows a call to borrow from a coming
-/// window.
+/// In comparisons, a more important class is the smaller value. Only calls of one resource are
+/// compared. A class is not a quota: if there is room for all calls, no call is refused because of
+/// its class. The class is independent of [priority](crate::Call::prioritized), which allows a call
+/// to borrow from a coming bucket.
 ///
 /// # Examples
 ///
@@ -44,21 +44,21 @@ const NAMES: [&str; 4] = ["critical-plus", "critical", "sheddable-plus", "shedda
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Criticality {
-    /// Users suffer at once and badly if the call fails: a payment, a login. Keep it for few
-    /// routes, and have enough machines for all calls of this class and the next.
+    /// Users suffer at once and badly if the call fails: a payment, a login. Use it for few routes,
+    /// and have enough machines for all calls of this class and the next one.
     CriticalPlus,
-    /// Users notice if the call fails: what a person waits for. The default.
+    /// Users notice if the call fails, as a person waits for it. The default.
     #[default]
     Critical,
-    /// The call may fail for some minutes, as it is tried again later: batch jobs, background
+    /// The call may fail for some minutes, as it is retried later: batch jobs, background
     /// synchronization.
     SheddablePlus,
-    /// The call may fail often and for long: prefetching, suggestions, statistics.
+    /// The call may fail often and for a long time: prefetching, suggestions, statistics.
     Sheddable,
 }
 
 impl Criticality {
-    /// All classes, the most important one first: each at its [`index`](Self::index).
+    /// All classes, from the most important one down, each at its [`index`](Self::index).
     pub(crate) const ALL: [Self; 4] = [
         Self::CriticalPlus,
         Self::Critical,
@@ -66,7 +66,7 @@ impl Criticality {
         Self::Sheddable,
     ];
 
-    /// Returns the name of the class, as in texts, headers and JSON.
+    /// Returns the name of the class, which is used in texts, headers and JSON.
     ///
     /// ```
     /// use tower_sentinel::Criticality;

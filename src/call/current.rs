@@ -1,7 +1,7 @@
 //! The class and the cohort of the call that a thread is polling.
 //!
-//! A thread polls different calls in turn, so the class is set for each poll. The previous one is
-//! restored after it, also if the poll panics.
+//! A thread polls different calls in turn, so the class is set for each poll. After the poll, the
+//! previous class is restored, even if the poll panics.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -37,7 +37,7 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the future inside, and nothing else.
+    /// Dropping it only drops the future inside.
     #[derive(Clone, Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct InScope<F> {
@@ -52,16 +52,16 @@ pin_project! {
 pub(crate) struct Restore(Option<Importance>);
 
 impl Criticality {
-    /// Returns the class of the call that is being polled: that of the innermost
-    /// [`scope`](Self::scope), or of a layer that
-    /// [propagates](crate::SentinelLayer::propagate_criticality) it. `None` elsewhere, also in a
-    /// task that was spawned by such a call.
+    /// Returns the class of the call that is being polled. It is set by the innermost
+    /// [`scope`](Self::scope), or by a layer that
+    /// [propagates](crate::SentinelLayer::propagate_criticality) the class. Returns `None`
+    /// elsewhere, also in a task that the call has spawned.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT.get().map(Importance::criticality)
     }
 
-    /// Runs `future` as a part of a call of this class: each time it is polled, the class is
+    /// Runs `future` as a part of a call of this class: while the future is polled, the class is
     /// [`current`](Self::current). The [cohort](Cohort) is that of the call that creates this
     /// future. A spawned task does not inherit the class of the call:
     ///

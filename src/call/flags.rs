@@ -1,4 +1,4 @@
-//! `Flags`: the small settings of a call, packed into one word.
+//! `Flags`: the boolean settings and the importance of a call, packed into one word.
 //!
 //! A call is copied several times, field by field. One word costs a load and a store, while six
 //! fields of a byte would cost six of each.
@@ -7,8 +7,8 @@ use std::fmt;
 
 use super::{Cohort, Criticality, Direction, Importance};
 
-/// See the [module](self). Contains the bits of the [`Importance`], and four flags in bits that it
-/// does not use.
+/// See the [module](self). Contains the bits of the [`Importance`], and four flags in bits that the
+/// importance does not use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags(u32);
 
@@ -79,8 +79,8 @@ impl Flags {
         self.0 & WANTS_QUOTA != 0
     }
 
-    /// Returns whether callers cannot make up the name of the resource, because a router has
-    /// matched it, or its layer has only this name.
+    /// Returns whether callers cannot invent the name of the resource, because a router has matched
+    /// it, or its layer uses only this name.
     #[inline]
     pub(crate) const fn is_matched(self) -> bool {
         self.0 & IS_MATCHED != 0

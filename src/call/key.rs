@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Encoded, canonical};
 
-/// The length of the longest text that is stored as it is, in bytes. A longer key is replaced by a
+/// The maximum length of a text that is stored unchanged, in bytes. A longer key is replaced by a
 /// keyed hash.
 pub(crate) const MAX_KEY_BYTES: usize = 256;
 /// The text of [`Key::OVERFLOW`].
@@ -32,8 +32,8 @@ pub(crate) const OVERFLOW: &str = "__overflow__";
 pub enum Key<'a> {
     /// A text. If it is longer than 256 bytes, it is replaced by its hash.
     Str(&'a str),
-    /// Two texts that stand for one text: the first, a space, and the second, such as a
-    /// method and a route.
+    /// Two texts that stand for one text: the first text, a space, and the second text. An example
+    /// is a method and a route.
     ///
     /// Only the joined text counts: `("acme eu", "bob")` is the same key as `("acme", "eu bob")`.
     /// So use a first text that clients cannot choose, or that cannot contain a space. To limit a
@@ -57,8 +57,8 @@ pub enum Key<'a> {
     /// The digest of a secret text, which is the same in all processes of a service.
     #[doc(hidden)]
     Agreed(u64, u64),
-    /// A key of the engine that many calls share. It is displayed as a text, but no text is the
-    /// same key.
+    /// A key of the engine that many calls share. It is displayed as a text, but no text is equal
+    /// to it.
     #[doc(hidden)]
     Reserved(&'static str),
 }
@@ -68,26 +68,26 @@ impl<'a> Key<'a> {
     /// The text `-`, which a client can send, is another key.
     pub const MISSING: Key<'static> = Key::Reserved("-");
 
-    /// The key under which calls are counted for whose key a full table has no place.
+    /// The key under which calls are counted if a full table has no place for their own key.
     pub(crate) const OVERFLOW: Key<'static> = Key::Reserved(OVERFLOW);
 
-    /// Returns the reserved key that is displayed like this one, if this is a text.
+    /// Returns the reserved key that is displayed like this key, if this key is a text.
     pub(crate) fn reserved(&self) -> Option<Key<'static>> {
         let all = [("-", Self::MISSING), (OVERFLOW, Self::OVERFLOW)];
         let mut alike = all.into_iter().filter(|(text, _)| self.is(text));
         alike.next().map(|(_, key)| key)
     }
 
-    /// Returns the key that a rule or a program means by this name: the reserved key if it is
-    /// displayed like that, otherwise the key itself.
+    /// Returns the key that a rule or a program means by this name: the reserved key that is
+    /// displayed like it, if there is one; otherwise the key itself.
     pub(crate) fn meant(self) -> Self {
         self.reserved().unwrap_or(self)
     }
 
-    /// Returns the keys that `text` stands for in a rule: the text itself, the address or number
+    /// Returns the keys for which `text` stands in a rule: the text itself, the address or number
     /// that it spells, and the reserved key that is displayed like it. Only the usual form of a
     /// number counts: "007" and "+7" are names. An IPv6 address that contains an IPv4 address also
-    /// stands for that one, as extractors identify such a client by it.
+    /// stands for the IPv4 address, by which extractors identify the client.
     pub(crate) fn spellings(text: &'a str) -> std::vec::IntoIter<Self> {
         let mut all = vec![Key::Str(text)];
         if let Ok(ip) = text.parse::<IpAddr>() {
@@ -106,8 +106,8 @@ impl<'a> Key<'a> {
         all.into_iter()
     }
 
-    /// Returns a key that is short enough to be stored: this key, or its digest, which is put into
-    /// `room`. By reference, because a key is large.
+    /// Returns a key that is short enough to be stored: this key, or its digest, which is written
+    /// to `room`. Returned by reference, because a key is large.
     #[inline]
     pub(crate) fn shortened<'k>(
         &'k self,
@@ -164,7 +164,7 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Returns whether both slices are equal. It compares whole words inline, as names are short and a
+/// Returns whether both slices are equal. Compares whole words inline, as names are short and a
 /// call of `memcmp` takes longer.
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
@@ -219,8 +219,9 @@ impl From<u64> for Key<'_> {
 }
 
 impl Hash for Key<'_> {
-    /// Writes an end mark after each text, a byte that no text contains. So no two keys, or two
-    /// keys in a row, write the same bytes, also to a hasher that does not separate its writes.
+    /// Writes an end mark after each text: a byte that no text contains. So different keys, or
+    /// different pairs of keys, never write the same bytes, even to a hasher that does not separate
+    /// its writes.
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.hash_as::<true, H>(state);
@@ -228,8 +229,8 @@ impl Hash for Key<'_> {
 }
 
 impl Key<'_> {
-    /// Hashes without end marks, for the tables of resources: foldhash separates its writes by
-    /// itself.
+    /// Hashes the key without end marks, for the tables of resources, whose hasher foldhash
+    /// separates its writes by itself.
     #[inline]
     pub(crate) fn hash_open<H: Hasher>(&self, state: &mut H) {
         self.hash_as::<false, H>(state);
@@ -244,12 +245,12 @@ impl Key<'_> {
         }
     }
 
-    /// Hashes a key that is no plain text.
+    /// Hashes a key that is not a plain text.
     #[inline(never)]
     fn hash_otherwise<const MARKS: bool, H: Hasher>(&self, state: &mut H) {
         let mut hash = |key: Key<'_>| key.hash_as::<MARKS, H>(state);
         match *self {
-            // A text that may equal two joined ones hashes as these do.
+            // A text that can equal two joined texts is hashed like those.
             Key::Str(text) => match split(text) {
                 Some((first, second)) => return hash(Key::Joined(first, second)),
                 None => return hash_text::<MARKS, H>(text, state),
@@ -330,7 +331,7 @@ pub(crate) fn joined(first: &str, second: &str) -> impl Iterator<Item = u8> {
     first.bytes().chain(*b" ").chain(second.bytes())
 }
 
-/// Calls `look` with the joined text. Allocates only if it is too long to be stored.
+/// Calls `look` with the joined text. Allocates only if the text is too long to be stored.
 #[cold]
 fn with_joined<R>(first: &str, second: &str, look: impl FnOnce(&str) -> R) -> R {
     let mut room = [0; MAX_KEY_BYTES];

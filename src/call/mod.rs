@@ -45,9 +45,8 @@ pub(crate) use key::{MAX_KEY_BYTES, OVERFLOW, OwnedKey, joined};
 pub(crate) use owned::OwnedCall;
 pub(crate) use percent::Encoded;
 
-/// The direction of a call: it comes in to be served here (inbound), or goes out to be served
-/// elsewhere (outbound). Calls of the two directions are counted separately, even under the same
-/// name.
+/// The direction of a call: an inbound call is served here, an outbound call is sent out to be
+/// served elsewhere. Calls of the two directions are counted separately, even under the same name.
 ///
 /// # Examples
 ///
@@ -82,7 +81,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Returns the name of the direction, which is the same in texts and JSON.
+    /// Returns the name of the direction, which is used in texts and JSON.
     ///
     /// ```
     /// assert_eq!(tower_sentinel::call::Direction::Outbound.as_str(), "outbound");
@@ -197,7 +196,7 @@ pub(crate) enum Reserves<'a> {
 }
 
 impl Reserves<'_> {
-    /// Calls `f` with each unit with a reservation above 0.
+    /// Calls `f` with each unit whose reservation is above 0.
     pub(crate) fn each_unit(self, f: &mut dyn FnMut(&str)) {
         let one;
         let all = match self {
@@ -250,17 +249,17 @@ impl<'a> Call<'a> {
     }
 
     /// Sets the origin: the caller. Rules [by origin](crate::FlowRule::by_origin) count all calls
-    /// without an origin as those of one caller, displayed as `-`, unless they set another
-    /// [`MissingKey`](crate::MissingKey). A caller that sends the text `-` is a different one.
+    /// without an origin as calls of one caller, displayed as `-`, unless the rules set another
+    /// [`MissingKey`](crate::MissingKey). A caller that sends the text `-` is a different caller.
     #[must_use]
     pub fn origin(mut self, origin: impl Into<Key<'a>>) -> Self {
         self.origin = Some(origin.into());
         self
     }
 
-    /// Sets the context: the entrance by which the call came in, such as `web` or `batch`. Rules
-    /// can be [for one context](crate::FlowRule::in_context). The calls of a context are counted
-    /// separately if there is such a rule, or if the engine was built [with
+    /// Sets the context: the entrance through which the call arrived, such as `web` or `batch`.
+    /// Rules can be [for one context](crate::FlowRule::in_context). The calls of a context are
+    /// counted separately if a rule is for this context, or if the engine was built [with
     /// contexts](crate::Builder::contexts).
     #[must_use]
     pub fn context(mut self, context: impl Into<Key<'a>>) -> Self {
@@ -303,22 +302,22 @@ impl<'a> Call<'a> {
     }
 
     /// Sets whether the call may borrow from a later bucket of a flow rule and wait for it, instead
-    /// of being refused; see [`FlowRule::lend`](crate::FlowRule::lend). It may also borrow from a
-    /// [keyed rule](crate::KeyedRule::shared) that is shared. Other rules, and queues, ignore this
-    /// setting.
+    /// of being refused; see [`FlowRule::lend`](crate::FlowRule::lend). The call may also borrow
+    /// from a [keyed rule](crate::KeyedRule::shared) that is shared. Other rules, and queues,
+    /// ignore this setting.
     #[must_use]
     pub fn prioritized(mut self, prioritized: bool) -> Self {
         self.flags = self.flags.with_prioritized(prioritized);
         self
     }
 
-    /// Sets the longest time that the call may wait, such as the time until its deadline.
-    /// A call that would have to wait as long or longer is refused at once.
+    /// Sets the time for which the call may wait, such as the time until its deadline. A call that
+    /// would have to wait for this time or longer is refused at once.
     ///
-    /// A patience above the default has no effect. The default is, for a borrowed place, the
-    /// engine's [occupy timeout](crate::Builder::occupy_timeout), and for a turn in a queue, the
-    /// `max_wait` of its rule. In line for a [slot](crate::IsolationRule::queue) or a [place of its
-    /// value](crate::KeyedRule::queue), the length of the wait is unknown: there the call is
+    /// A patience above the default has no effect. The default is the engine's [occupy
+    /// timeout](crate::Builder::occupy_timeout) for a borrowed place, and the `max_wait` of its
+    /// rule for a turn in a queue. In line for a [slot](crate::IsolationRule::queue) or a [place of
+    /// its value](crate::KeyedRule::queue), the length of the wait is unknown, so the call is
     /// refused when the time is over.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
@@ -326,47 +325,47 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Sets how much the call matters if there are too many: an
+    /// Sets how much the call matters if there are too many calls: an
     /// [`AdaptiveRule`](crate::AdaptiveRule) refuses the least important calls of its resource
-    /// first. Default: [`Criticality::Critical`]. Other rules ignore it, as an exhausted quota is
-    /// no overload.
+    /// first. Default: [`Criticality::Critical`]. Other rules ignore this setting, as an exhausted
+    /// quota is not an overload.
     #[must_use]
     pub const fn criticality(mut self, criticality: Criticality) -> Self {
         self.flags = self.flags.with_criticality(criticality);
         self
     }
 
-    /// Sets the part of its class to which the call belongs: if only some calls of a class are
-    /// refused, those of higher cohorts are refused first. Default: none, which is judged as cohort
-    /// 0.
+    /// Sets the cohort: the part of its class to which the call belongs. If only some calls of a
+    /// class are refused, calls of higher cohorts are refused first. Default: no cohort, which is
+    /// judged like cohort 0.
     #[must_use]
     pub const fn cohort(mut self, cohort: Cohort) -> Self {
         self.flags = self.flags.with_cohort(cohort);
         self
     }
 
-    /// The largest weight: 2²⁴. One window counts fewer than 2³¹ tokens, and even if no rule limits
-    /// calls, a few calls of this weight must not fill it.
+    /// The largest weight: 2²⁴. One window counts fewer than 2³¹ tokens, and a few calls of this
+    /// weight must not fill it, even if no rule limits calls.
     pub const MAX_WEIGHT: u32 = 1 << 24;
 
-    /// Sets the weight of the call: how many tokens it takes. Layers set it with
-    /// [`weight`](crate::SentinelLayer::weight); Sentinel calls it batch count. A weight above
-    /// [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as `MAX_WEIGHT`. Concurrency limits and circuit
-    /// breakers count a call of any weight as one.
+    /// Sets the weight of the call: the number of tokens that it takes. Layers set it with
+    /// [`weight`](crate::SentinelLayer::weight); Alibaba Sentinel calls it batch count. A weight
+    /// above [`MAX_WEIGHT`](Self::MAX_WEIGHT) counts as `MAX_WEIGHT`. Concurrency limits and
+    /// circuit breakers count a call of any weight as one.
     ///
-    /// A call heavier than what a rule ever admits at once can never pass, except in a
+    /// A call whose weight exceeds what a rule ever admits at once can never pass, except in a
     /// [queue](crate::FlowRule::throttle), where it waits correspondingly longer.
     ///
-    /// A call of weight 0 takes no tokens. It passes unless a rate is exceeded, which can happen
-    /// after a reload that lowers a limit. It also passes a threshold of 0, which it does not
-    /// exceed. Tokens of waiting [prioritized](Self::prioritized) calls count as taken, so a full
-    /// window that has lent tokens refuses it. If it is prioritized itself and the rule lends any
-    /// [part](crate::FlowRule::max_occupy_ratio), it waits until the window holds no more than its
-    /// limit. A quota per value never refuses it.
+    /// A call of weight 0 takes no tokens. It passes unless a window already holds more than its
+    /// limit, which can happen after a reload that lowers the limit. It also passes a threshold
+    /// of 0. Tokens of waiting [prioritized](Self::prioritized) calls count as taken, so a full
+    /// window that has lent tokens refuses a call of weight 0. If the call is prioritized itself
+    /// and the rule lends any [part](crate::FlowRule::max_occupy_ratio), it waits until the
+    /// window holds no more than its limit. A quota per value never refuses a call of weight 0.
     ///
-    /// The weights of all calls of one second must stay below 2³¹ in sum, or totals are wrong; a
-    /// flow rule on the resource can ensure that. So choose a unit that is not too small: KiB, and
-    /// not bytes.
+    /// The sum of the weights of all calls of one second must stay below 2³¹, or totals are wrong.
+    /// A flow rule on the resource can ensure this. So choose a unit that is not too small: KiB,
+    /// and not bytes.
     #[doc(alias("weight", "cost"))]
     #[must_use]
     pub fn batch(mut self, weight: u32) -> Self {
@@ -374,16 +373,16 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Reserves the most that the call may cost, as far as it is known: `n` of `unit`. Default 0:
-    /// the call passes while anything is left.
+    /// Reserves the maximum cost of the call, as far as it is known: `n` of `unit`. Default 0: the
+    /// call passes while any units are left.
     ///
     /// Rules on [costs](crate::FlowRule::cost) count a reservation as used until the call has ended
     /// or is [settled](crate::Entry::settle). A reservation above the limit of such a rule is
     /// always refused. A unit that no rule of the resource counts is ignored.
     ///
     /// At most `limit ÷ n` calls run at once. So a call that reserves much more than it costs keeps
-    /// others out while it runs. If a small overrun is acceptable, reserve the usual cost and not
-    /// the highest possible one.
+    /// other calls out while it runs. If a small overrun is acceptable, reserve the usual cost, not
+    /// the highest possible cost.
     ///
     /// Of several calls of `reserve` and [`reserves`](Self::reserves), the last one counts.
     ///
@@ -410,8 +409,8 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Reserves costs of several units, as [`reserve`](Self::reserve) does for one. Of two numbers
-    /// for one unit, the larger one counts.
+    /// Reserves costs of several units: see [`reserve`](Self::reserve). If a unit has two numbers,
+    /// the larger number counts.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, Rules, Sentinel, Verdict};

@@ -66,7 +66,7 @@ impl OwnedReserves {
 
 impl From<&Call<'_>> for OwnedCall {
     fn from(call: &Call<'_>) -> Self {
-        // All fields are named, so that a new one is not forgotten here.
+        // All fields are named, so that a new field is not forgotten here.
         let Call {
             resource,
             origin,

@@ -1,19 +1,19 @@
-//! Encoded text, as in URLs, which is identified by the text that it decodes to.
+//! Encoded text, such as a part of a URL, which is identified by its decoded text.
 //!
 //! `ab` and `a%62` decode to the same text, and the hosts `ab` and `AB` are the same. If they were
 //! two keys, a client would have a fresh quota for every spelling of its name. So an encoded text
-//! hashes and compares as the decoded text, and is decoded on the stack each time. A text with
-//! nothing to decode becomes an ordinary key at no cost.
+//! hashes and compares like the decoded text, and is decoded on the stack each time. A text without
+//! anything to decode becomes an ordinary key at no cost.
 
 use std::fmt;
 
 use super::Key;
 
-/// The length of the longest text that is decoded without an allocation, in bytes.
+/// The maximum length of a text that is decoded without an allocation, in bytes.
 const ROOM: usize = 512;
 
-/// An encoded text, which is identified by the text that it decodes to. Bytes that are not UTF-8
-/// are replaced as by [`String::from_utf8_lossy`].
+/// An encoded text, which is identified by its decoded text. Bytes that are not UTF-8 are replaced
+/// like by [`String::from_utf8_lossy`].
 #[derive(Clone, Copy)]
 pub(crate) struct Encoded<'a> {
     text: &'a str,
@@ -60,8 +60,8 @@ impl<'a> Encoded<'a> {
         }
     }
 
-    /// Returns the key that all `spellings` decode to; `None` if they decode to different texts or
-    /// there are none.
+    /// Returns the key to which all `spellings` decode; `None` if they decode to different texts,
+    /// or if there are no spellings.
     pub(crate) fn only(mut spellings: impl Iterator<Item = Self>) -> Option<Key<'a>> {
         let first = spellings.next()?;
         // The first text is decoded only once, for all comparisons.
@@ -75,7 +75,7 @@ impl<'a> Encoded<'a> {
         if self.is_plain() {
             self.text == text
         } else {
-            // An encoded text is never shorter than the decoded one, apart from invalid UTF-8.
+            // An encoded text is never shorter than the decoded text, apart from invalid UTF-8.
             self.text.len() >= text.len() && self.with_text(|own| own == text)
         }
     }
@@ -109,7 +109,7 @@ impl<'a> Encoded<'a> {
         })
     }
 
-    /// Returns the decoded bytes, which are at most as many as the encoded ones.
+    /// Returns the decoded bytes. Their number is at most that of the encoded bytes.
     fn bytes(&self) -> impl Iterator<Item = u8> + 'a {
         let code = self.code;
         let mut rest = self.text.as_bytes();

@@ -32,7 +32,7 @@ fn budget(limit: u32) -> CostBudget {
     CostBudget::new(grid(), quota(limit), at(0))
 }
 
-/// Returns what the window holds and what is reserved.
+/// Returns the units in the window, and the reserved units.
 fn state(budget: &CostBudget, now: Tick) -> (u32, u32) {
     let figures = budget.figures(now);
     (figures.used, figures.reserved)
@@ -201,7 +201,7 @@ fn no_more_than_a_provider_has_left_passes_until_its_reset() {
     assert_eq!(budget.room_at(at(0), 101), None);
     budget.settle(&account, at(0), 20);
     assert_eq!(budget.left(at(0)), 5);
-    // Charges that leave the window do not raise what the provider has left.
+    // Charges that leave the window do not change the provider's number.
     assert_eq!(
         (state(&budget, at(2_000)), budget.left(at(2_000))),
         ((0, 0), 5)

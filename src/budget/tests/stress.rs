@@ -11,7 +11,7 @@ const THREADS: usize = 8;
 const LIMIT: u32 = 100;
 
 /// Runs a call that reserves `wanted` and costs `cost`, which is partly charged and then settled.
-/// Returns what it was charged.
+/// Returns the cost that was charged.
 fn call(budget: &CostBudget, now: u64, (wanted, cost): (u32, u32), rng: &mut Rng) -> u32 {
     let now = at(now);
     let Some(account) = budget.admit(now, wanted) else {
@@ -39,7 +39,7 @@ fn overfull_windows(reserves: bool) -> u32 {
     let mut over = 0;
     let mut rng = Rng::seeded();
     for window in 0..windows {
-        // Two buckets of a second each are a window.
+        // A window consists of two buckets of one second each.
         let now = window * 2_000;
         let charged: u32 = thread::scope(|scope| {
             let mut threads = Vec::new();

@@ -20,7 +20,7 @@ use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::{PathKind, Resource};
 use crate::stat::{Denied, Reloaded};
 
-/// Continues where the fast path has stopped, and repeats no check.
+/// Continues where the fast path has stopped, without repeating a check.
 #[inline]
 pub(crate) fn fall_back(
     engine: EngineRef<'_>,
@@ -64,12 +64,12 @@ pub(crate) fn fall_back(
     }
 }
 
-/// Returns when the rings of the fast path have room; `None` if one never has.
+/// Returns the time at which the rings of the fast path have room; `None` if one of them never has.
 #[inline]
 pub(super) fn available_at(resource: &Resource, now: Tick, weight: u32) -> Option<Tick> {
     let own = own_ring_available_at(resource, now, weight)?;
     if resource.path_kind() == PathKind::FastBesideRing {
-        // Windows keep their room until a call comes, so both have room at the later time.
+        // Windows keep their room until a call arrives, so both rings have room at the later time.
         return Some(own.max(resource.compiled().only_dedicated().room_at(now, weight)?));
     }
     Some(own)
@@ -98,8 +98,8 @@ pub(crate) fn judge(
     enter(attempt, resource)
 }
 
-/// Refuses a call before its nodes have been looked up. Looks them up, as the refusal counts on all
-/// of them.
+/// Refuses a call by a check before the lookup of its nodes. Looks up the nodes, as the refusal
+/// counts on all of them.
 #[cold]
 fn refuse_early(
     engine: EngineRef<'_>,
@@ -112,7 +112,7 @@ fn refuse_early(
     if let Some(wait) = blocked.retry_after() {
         // Rules that have not been asked yet must also have room at the retry time.
         let at = nodes.retry_at(engine.registry, call, now, now + wait);
-        // Their times go by the resource, which can be ahead of the clock.
+        // These times are relative to the resource's time, which can be ahead of the clock.
         let until = |at| resource.time_until(at, now).max(wait);
         blocked = blocked.with_retry_after(at.map(until));
     }

@@ -11,7 +11,8 @@ use crate::engine::call::waiting::{Promised, WaitBegun, Waiting};
 use crate::stat::{Denied, Node, Reloaded, Wish};
 
 /// Holds tokens on every ring for a call that waits for the last turn among its claims or, if it is
-/// prioritized, for a coming bucket. Returns `None` and cancels the claims if a ring has no tokens.
+/// prioritized, for a coming bucket. If a ring has no tokens, cancels the claims and returns
+/// `None`.
 pub(super) fn wait(
     attempt: &mut Attempt<'_>,
     nodes: &CallNodes,
@@ -45,7 +46,7 @@ pub(super) fn wait(
     )))
 }
 
-/// Holds tokens for a time from its `turn` on, and counts the call as waiting if it gets them.
+/// Holds tokens for a time at or after `turn`. Counts the call as waiting if it gets them.
 fn hold(
     nodes: &CallNodes,
     call: &Call<'_>,
@@ -69,8 +70,9 @@ fn hold(
     held
 }
 
-/// Returns the exclusive limit of the call's wait: just beyond `until_turn`, or the time that it
-/// may wait for a loan if that is longer. `None` if its own patience ends before its turn.
+/// Returns the exclusive limit of the call's wait: just beyond `until_turn`, or the time that the
+/// call may wait for a loan if that is longer. Returns `None` if the call's own patience ends
+/// before its turn.
 fn patience(nodes: &CallNodes, call: &Call<'_>, until_turn: Duration) -> Option<Duration> {
     let most = nodes.resource().shared().config.occupy_timeout;
     let for_loan = call.patience_for_loan(most);
@@ -84,8 +86,8 @@ fn patience(nodes: &CallNodes, call: &Call<'_>, until_turn: Duration) -> Option<
 /// The tokens held on every ring, and the time for which they are held.
 type Promise = (Vec<Held>, Tick);
 
-/// Holds tokens on every ring for a common time; `None` if a ring has none. If a ring has room only
-/// later than the others, all rings are asked again for that later time.
+/// Holds tokens on every ring for a common time. Returns `None` if a ring has no tokens. If one
+/// ring has room only at a later time, all rings are asked again for that time.
 fn hold_for_one_time(nodes: &CallNodes, mut wish: Wish) -> Result<Option<Promise>, Reloaded> {
     loop {
         match hold_on_each(nodes, wish) {

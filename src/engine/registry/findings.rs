@@ -16,40 +16,41 @@ use crate::hook::finding::{Finding, FindingKind, Need, cause_of_silence, oddity}
 use crate::rule::{CostRules, MissingKey, Rule, RuleSet};
 use crate::stat::Node;
 
-/// The most findings that are reported at once, as there can be very many rules.
+/// The maximum number of findings that are reported at once, as there can be very many rules.
 const MOST_FINDINGS: usize = 1_000;
-/// The most rules whose names are compared with those of calls, as comparisons are expensive.
+/// The maximum number of rules whose names are compared with those of calls, as comparisons are
+/// expensive.
 const MOST_RULES: usize = 256;
-/// A rule without a call is reported after this many calls to other names.
+/// The number of calls after which a rule without a call is reported.
 const LATE: u64 = 1_000;
-/// The most names of calls that the name of a rule is compared with, as comparisons are expensive.
-/// The names with the most calls are taken.
+/// The maximum number of call names with which the name of a rule is compared, as comparisons are
+/// expensive. The names with the most calls are used.
 const MOST_NAMES: usize = 256;
-/// How many look-ups of names count as one unit of work of the pace.
+/// The number of name lookups that count as one unit of work of the pace.
 const LOOK_UPS: usize = 64;
-/// The work of comparing one rule with all names, in units of the pace: the work of reading one
-/// resource.
+/// The work of comparing one rule with all names. The unit is the work of reading one resource.
 const WORK_OF_NAMES: usize = 32;
 
-/// The resources that were called, and the weights of their calls.
+/// The names of the resources that were called, with the weights of their calls.
 #[derive(Debug, Default)]
 struct Called {
     calls: HashMap<StdArc<str>, u64>,
-    /// The names without rules that are called most often, with which misspelt names of rules are
-    /// compared.
+    /// The most called names without rules, with which the names of rules are compared to find
+    /// misspellings.
     most: Vec<(StdArc<str>, u64)>,
     /// The weight of all calls, including those to evicted resources.
     total: u64,
 }
 
 impl Registry {
-    /// Returns everything that looks like a mistake now, including the keys that rules in shadow
-    /// mode are `missing`. Hooks are notified of each finding once. If the reader may come before
-    /// the first calls (`has_come_late` is false), they are notified only of findings with
-    /// evidence, which no later call can refute.
+    /// Returns all current findings, including `missing`, the findings on keys that rules in shadow
+    /// mode lack. Hooks are notified of each finding once. If the reader may ask before the first
+    /// calls (`has_come_late` is false), they are notified only of findings with evidence, which no
+    /// later call can refute.
     ///
-    /// Findings with evidence come first. A reader that may come early gets findings on rules
-    /// without a call only after a [thousand](LATE) calls, as most rules have met none before.
+    /// Findings with evidence come first. A reader that may ask early gets findings on rules
+    /// without a call only after a [thousand](LATE) calls, as before that most rules have met no
+    /// call.
     pub(crate) async fn findings(
         &self,
         pace: &mut StepPace,
@@ -97,7 +98,8 @@ impl Registry {
                 break;
             }
             if found.len() == MOST_RULES {
-                // For the remaining rules, similar names are not searched for, as that takes time.
+                // For the remaining rules, similar names are not searched, as the search takes
+                // time.
                 called.most.clear();
             }
             let before = found.len();
@@ -109,7 +111,7 @@ impl Registry {
                 let cause = "every resource that was called has a rule of the same kind of its own";
                 found.push(not_met(rule, &id, cause.to_owned()));
             }
-            // A rule with a finding was compared with many names.
+            // A rule with a finding was compared with many names, which costs more work.
             let is_much = found.len() > before;
             pace.spend(if is_much { WORK_OF_NAMES } else { 1 }).await;
         }
@@ -126,8 +128,8 @@ impl Registry {
         missing.extend(missing_in_shadows);
         let known = found.len();
         for finding in missing {
-            // That no layer provides a key says more than that no call had it, so the latter is
-            // left out.
+            // If no layer provides a key, the finding that no call had it is left out, as it says
+            // less.
             if !found[..known]
                 .iter()
                 .any(|known| known.is_on_part_of(&finding))
@@ -142,8 +144,7 @@ impl Registry {
         found
     }
 
-    /// Notifies hooks of mistakes that show at the first call to a resource, which was `made` for
-    /// it.
+    /// Notifies hooks of mistakes that become visible at the first call to a resource, `made`.
     #[cold]
     pub(super) fn compare_new(&self, made: &Resource) {
         let are_wanted = self.shared.hooks.want(Interest::FINDING);
@@ -179,7 +180,7 @@ impl Registry {
     }
 
     /// Notifies hooks of the rules that have met no call, once `resource` has been called a
-    /// [thousand](LATE) times: by then, their calls should have come.
+    /// [thousand](LATE) times. By then, calls to other resources are expected as well.
     #[cold]
     pub(crate) fn look_late(&self, resource: &Resource) {
         let is_due = self.shared.hooks.want(Interest::FINDING)
@@ -209,7 +210,8 @@ impl Registry {
         }
     }
 
-    /// Returns why no call can have `name`: because of how layers name calls, or of its form.
+    /// Returns the reason why no call can have `name`, if there is one: the way in which layers
+    /// name calls, or the form of the name.
     fn cause_by_name(&self, name: &str) -> Option<String> {
         if let Some(names) = self.shared.provided.only_names() {
             let mut cause = "every layer names all its calls alike, by `.named(…)`: ".to_owned();
@@ -223,7 +225,8 @@ impl Registry {
         oddity(name)
     }
 
-    /// Returns the likely cause if `name` is not a path, which hardly any call has by default.
+    /// Returns the likely cause of missing calls if `name` is not a path: by default, layers name
+    /// calls by paths.
     fn cause_by_kind_of_name(&self, name: &str) -> Option<String> {
         let is_route = name.contains('/');
         (!is_route && self.shared.provided.has_layers()).then(|| {
@@ -234,7 +237,7 @@ impl Registry {
         })
     }
 
-    /// Returns the findings on what layers take out of requests.
+    /// Returns the findings on the properties that layers extract from requests.
     fn on_layers(&self, set: &RuleSet) -> Vec<Finding> {
         let provided = &self.shared.provided;
         let mut needs = Vec::new();
@@ -242,8 +245,7 @@ impl Registry {
             needs.extend(rule.needs());
         }
         let is_used = |need: Need<'_>| needs.contains(&need);
-        // If a rule lacks its parameter, there is a finding for that, which names the parameters
-        // that exist.
+        // If a rule lacks its parameter, another finding already names the parameters that exist.
         let lacks_one = needs.iter().any(|need| {
             matches!(need, Need::ParamAt(_) | Need::ParamNamed(_))
                 && provided.lacks(*need).is_some()
@@ -315,7 +317,7 @@ impl Registry {
         has_none.then(|| Finding::new(FindingKind::NoStore, id, rule.resource(), cause))
     }
 
-    /// Returns findings for the keys of `rule` that no layer takes out of requests.
+    /// Returns findings for the keys of `rule` that no layer extracts from requests.
     fn not_provided(&self, rule: &Rule, id: &str) -> Vec<Finding> {
         let mut found = Vec::new();
         for need in rule.needs() {
@@ -367,7 +369,7 @@ impl Registry {
         let mut look = |resource: &Arc<Resource>| {
             let calls = calls(resource.node());
             *called.calls.entry(resource.text().clone()).or_default() += calls;
-            // A resource counts as called at least once, also if its calls had a weight of 0.
+            // A resource counts as called at least once, even if its calls had a weight of 0.
             called.total += calls.max(1);
         };
         let gone = self.read_resources(pace, 1, &mut look).await;
@@ -405,8 +407,7 @@ impl Registry {
 }
 
 impl Called {
-    /// Returns whether each resource that was called has its own rule, which replaces the default
-    /// `rule`.
+    /// Returns whether each called resource has its own rule, which replaces the default `rule`.
     async fn all_have_others(&self, rule: &Rule, set: &RuleSet, pace: &mut StepPace) -> bool {
         let mut named: HashMap<&str, usize> = HashMap::new();
         for (looked_up, other) in set.rules().iter().enumerate() {
@@ -429,7 +430,7 @@ impl Called {
     }
 }
 
-/// Sorts `names` by their calls, and drops those beyond [`MOST_NAMES`].
+/// Sorts `names` by their number of calls, and keeps the first [`MOST_NAMES`].
 fn keep_most(names: &mut Vec<(StdArc<str>, u64)>) {
     let places = sorted_places(names.len(), &|one, other| {
         let ((a, more), (b, less)) = (&names[one], &names[other]);
@@ -450,8 +451,8 @@ fn is_silent(rule: &Rule, was_called: &dyn Fn(&str) -> bool) -> bool {
     is_of_one && resource != OVERFLOW && !was_called(resource)
 }
 
-/// Creates the finding that a proxy is in front of layers that identify callers by the address of
-/// the peer.
+/// Creates the finding that a proxy is in front of a layer that identifies callers by the address
+/// of the peer.
 fn behind_proxy() -> Finding {
     let cause = "layers tell them apart by `PeerIp`, and every request that was looked at has a field \
                  of a proxy; `key::ForwardedIp` finds the client behind proxies that it is told to \

@@ -13,18 +13,18 @@ use crate::stat::Reloaded;
 
 /// The result of looking up a resource.
 pub(crate) enum Found {
-    /// There is no resource made by the present rules.
+    /// There is no resource of that name, or older rules made it.
     Nothing,
     Fresh(Arc<Resource>),
-    /// A crowded resource has refused the call, and its reference count was not touched.
+    /// A crowded resource has refused the call, without a change of its reference count.
     Refused(Blocked),
 }
 
 impl Registry {
     // --- resources ---
 
-    /// Returns the resource of `query`, if this thread has called it lately and it was made by the
-    /// present rules.
+    /// Returns the resource of `query`, if this thread has called it recently and the current rules
+    /// made it.
     #[inline(always)]
     pub(crate) fn find_recent(&self, query: &ResourceQuery<'_>) -> Option<Arc<Resource>> {
         let fingerprint = Fingerprint::of(query, &self.shared)?;
@@ -57,9 +57,9 @@ impl Registry {
     }
 
     /// Returns the resource of `query`, which is created or renewed if necessary. A full table
-    /// still takes resources that have a rule, or if `has_place`; all others are counted on the
-    /// overflow resource. A text from a caller that equals one of the engine's reserved names is
-    /// replaced by its hash, which no rule names.
+    /// still accepts a resource that has a rule, or any resource if `has_place`. Calls to other
+    /// resources are counted on the overflow resource. A text from a caller that equals one of the
+    /// engine's reserved names is replaced by its hash, which no rule names.
     pub(crate) fn find_or_make(
         &self,
         query: &ResourceQuery<'_>,
@@ -91,7 +91,7 @@ impl Registry {
         }
     }
 
-    /// Returns the resource of `query` if it is in the table, renewed by the present rules.
+    /// Returns the resource of `query` if it is in the table, renewed by the current rules.
     pub(super) fn find_or_renew(
         &self,
         query: &ResourceQuery<'_>,
@@ -103,8 +103,8 @@ impl Registry {
         }
     }
 
-    /// Creates a resource that is not known yet. It is stale if the rules change at the same time.
-    /// Returns `None` if the table is full.
+    /// Creates a resource that is not yet known. The resource is stale if the rules change at the
+    /// same time. Returns `None` if the table is full.
     fn try_make(&self, query: &ResourceQuery<'_>, now: Glance) -> Option<Arc<Resource>> {
         let rules = loop {
             let rules = self.rules.load_full();
@@ -117,7 +117,7 @@ impl Registry {
             if rules.version() == self.shared.version.load(Ordering::Acquire) {
                 break rules;
             }
-            // A reload is under way: wait for it, as a resource made now must have its rules.
+            // A reload is running. Wait for it, as a resource made now must have the new rules.
             drop(self.renewal.lock());
         };
         let now = self.shared.time.check_for_creation(now);
@@ -135,8 +135,8 @@ impl Registry {
         Some(found)
     }
 
-    /// Returns the resource that a rule or program means by `name`, if it was ever called, renewed
-    /// by the present rules.
+    /// Returns the resource that a rule or program means by `name`, renewed by the current rules.
+    /// Returns `None` if it was never called.
     pub(crate) fn known<'a>(
         &self,
         direction: Direction,
@@ -151,8 +151,8 @@ impl Registry {
         self.find_or_renew(&query, now)
     }
 
-    /// As [`known`](Self::known), but creates a resource that a rule names and that was never
-    /// called.
+    /// Returns the resource like [`known`](Self::known), but creates a resource that was never
+    /// called if a rule names it.
     pub(crate) fn named<'a>(
         &self,
         direction: Direction,
@@ -169,7 +169,7 @@ impl Registry {
         known.or_else(|| is_named().then(|| self.install(&query, false, now)))
     }
 
-    /// Renews `stale` by the present rules. Returns `None` if it was evicted from the table
+    /// Renews `stale` by the current rules. Returns `None` if it was evicted from the table
     /// meanwhile.
     pub(super) fn renew(
         &self,
@@ -187,12 +187,12 @@ impl Registry {
         Some(self.install(query, false, now))
     }
 
-    /// Creates the resource of `query` by the present rules, and replaces the one in the table,
-    /// whose node it takes over.
+    /// Creates the resource of `query` by the current rules. It replaces the old resource in the
+    /// table, if there is one, and takes over its node.
     fn install(&self, query: &ResourceQuery<'_>, has_matched: bool, now: Glance) -> Arc<Resource> {
         let now = self.shared.time.check_for_creation(now);
         let renewal = self.renewal.lock();
-        // Another call may have installed it while this one waited for the lock.
+        // Another call may have installed the resource while this call waited for the lock.
         if let Some(found) = self.resources.find(query, Arc::clone) {
             if found.is_fresh() {
                 return found;
@@ -212,8 +212,8 @@ impl Registry {
         if old.is_none() {
             self.compare_new(&new);
         }
-        // There may be more slots than before, for waiting calls. Outside of the lock, as wakers
-        // run foreign code.
+        // The new rules may allow more slots, which waiting calls can take. Done without the lock,
+        // as wakers run foreign code.
         new.let_in(old.as_deref());
         // Dropped after the lock is released, as this can free a whole set of rules.
         drop(old);
@@ -332,7 +332,7 @@ mod tests {
             registry.make_scope(resource, &query, now.undoubted())
         };
         // A call with the old resource has looked for the scope node before the reload, and creates
-        // it after.
+        // it after the reload.
         assert!(
             scope(&old).is_err(),
             "its rules would be looked up in another set"

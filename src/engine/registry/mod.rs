@@ -1,8 +1,8 @@
 //! The registry of an engine: the rules in force, and the tables of resources and scope nodes.
 //!
-//! Resources are in one table, and their scope nodes, for single origins and contexts, in another.
-//! Both are bounded. Each resource is made by one version of the rules. A reload makes it stale,
-//! and the next call to it renews it.
+//! Resources are in one table. Their scope nodes, for single origins and contexts, are in another
+//! table. Both tables are bounded. Each resource is made by one version of the rules. A reload
+//! makes the resource stale, and the next call to the resource renews it.
 
 mod findings;
 mod lookup;
@@ -37,7 +37,7 @@ pub(crate) use routes::Routes;
 pub(crate) struct Registry {
     shared: StdArc<EngineContext>,
     rules: ArcSwap<RuleSet>,
-    /// Whether any rule has a template that can match other paths than itself.
+    /// Whether any rule has a template, such as `/users/{id}`, that can match several paths.
     has_templates: AtomicBool,
     resources: Table<Resource>,
     scopes: Table<ScopeNode>,
@@ -47,8 +47,8 @@ pub(crate) struct Registry {
     overflowed: AtomicU64,
     /// Held while resources are renewed, and while a reload publishes its rules.
     renewal: Lock<()>,
-    /// Replaced sets of rules that are still in use. A reload holds this lock from its beginning,
-    /// while it makes its set; no call waits for it.
+    /// Replaced sets of rules that may still be in use. A reload holds this lock from its
+    /// beginning, while it creates its set of rules. No call waits for this lock.
     older: Lock<Older>,
 }
 
@@ -95,7 +95,8 @@ impl Registry {
         &self.scopes
     }
 
-    /// Returns how many calls found no place in a full table, and were counted on an overflow node.
+    /// Returns the number of calls that found no place in a full table, and were counted on an
+    /// overflow node.
     pub(crate) fn overflowed(&self) -> u64 {
         self.overflowed.load(Ordering::Relaxed)
     }

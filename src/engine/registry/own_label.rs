@@ -1,8 +1,8 @@
-//! A thread's own copies of the labels of rules whose calls a crowd refuses.
+//! Copies of rule labels for each thread, for refusals in a crowd.
 //!
 //! A refusal holds the label of its rule until the answer is dropped. If many threads refuse at
-//! once, they would all write to one reference count. So each thread makes a copy, and counts
-//! references to that.
+//! once, they would all write to one reference count. So each thread makes a copy of the label, and
+//! counts references to its copy.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use crate::base::sync::thread_local;
 use crate::blocked::Label;
 
-/// The most copies that a thread keeps, which bounds its memory.
+/// The maximum number of copies that a thread keeps, which bounds its memory.
 const MOST: usize = 16;
-/// How many look-ups must miss before a copy is replaced by that of another label, so that labels
-/// in turns do not push each other out.
+/// The number of lookups that must miss before a copy is replaced by the copy of another label, so
+/// that labels that are used alternately do not evict each other.
 const MISSES_TO_REPLACE: usize = 16;
 
 thread_local! {
@@ -25,7 +25,7 @@ struct OwnLabels {
     misses: usize,
 }
 
-/// Returns the thread's own copy of `label`, for refusals of `resource`, or `label` itself if the
+/// Returns the thread's copy of `label`, for refusals of `resource`. Returns `label` itself if the
 /// thread has too many copies.
 pub(crate) fn own_label(label: &Arc<Label>, resource: &str) -> Arc<Label> {
     // While the thread ends, the copies may be gone already.
@@ -94,7 +94,7 @@ mod tests {
             own.find_or_copy(&gone, "r");
             assert!(own.copies.len() <= MOST);
         }
-        // A label that is asked for often enough gets a copy.
+        // A label that is looked up often enough gets a copy.
         let new = label("new");
         let asked = (0..=MISSES_TO_REPLACE).map(|_| own.find_or_copy(&new, "r"));
         assert!(!Arc::ptr_eq(&asked.last().unwrap(), &new));

@@ -1,16 +1,17 @@
-//! A thread's cache of the resources that it has called lately, which is searched before the table.
+//! A thread's cache of the resources that it has called recently, which is searched before the
+//! table.
 //!
-//! Most threads call the same few resources again and again. So each has a small direct-mapped
-//! cache of the resources that it has found in the table. The cache holds *weak* references: they
-//! keep neither a resource nor its engine, with its hooks and its clock, alive, and do not count as
-//! holders to the table, which evicts resources without holders. A resource that is found here is
-//! kept alive while its call runs, like one from the table.
+//! Most threads call the same few resources again and again. So each thread has a small
+//! direct-mapped cache of the resources that it has found in the table. The cache holds *weak*
+//! references. They keep neither a resource nor its engine alive, with its hooks and its clock. And
+//! they do not prevent the table from evicting a resource. A resource that is found here is kept
+//! alive while its call runs, like a resource from the table.
 //!
-//! A [`Fingerprint`] of the name selects the slot. The resource in it is compared in full. A
+//! A [`Fingerprint`] of the name selects the slot. The resource in the slot is compared in full. A
 //! resource of another engine, with another name, made by older rules, or removed from the table is
-//! a miss, and the table is searched. A name takes the slot of another one only after [some
-//! misses](MISSES_TO_REPLACE): otherwise two names that are called in turns would push each other
-//! out with every call.
+//! a miss, and the table is searched. A name takes the slot of another name only after [some
+//! misses](MISSES_TO_REPLACE). Otherwise, two names that are called alternately would evict each
+//! other with every call.
 
 use std::cell::RefCell;
 use std::sync::Arc as StdArc;
@@ -23,37 +24,37 @@ use crate::engine::context::EngineContext;
 use crate::engine::resource::{Resource, ResourceQuery};
 use crate::stat::Resident;
 
-/// How many resources a thread keeps, at 24 bytes each.
+/// The number of resources that a thread caches, at 24 bytes each.
 const SLOTS: usize = 1 << SLOT_BITS;
 /// The bits of a fingerprint that select a slot.
 const SLOT_BITS: u32 = 6;
-/// How many calls must miss at a slot before its resource is replaced.
+/// The number of calls that must miss at a slot before its resource is replaced.
 const MISSES_TO_REPLACE: u32 = 16;
 
 thread_local! {
     static RECENT: RefCell<[RecentSlot; SLOTS]> = const { RefCell::new([RecentSlot::EMPTY; SLOTS]) };
 }
 
-/// A cheap hash of a name and its engine. Different names can have the same one.
+/// A cheap hash of a name and its engine. Different names can have the same fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint(u64);
 
 struct RecentSlot {
     fingerprint: Fingerprint,
-    /// The calls that have missed here since the resource was put in.
+    /// The number of calls that have missed at this slot since the resource was cached.
     misses: u32,
     resource: Option<Weak<Resource>>,
 }
 
-/// Returns the resource of `query`, if this thread has it in its cache, and it was made by the
-/// present rules of the engine of `shared` and is in its table.
+/// Returns the resource of `query`, if it is in the cache of this thread. The resource must be in
+/// the table of the engine of `shared`, and made by its current rules.
 #[inline(always)]
 pub(crate) fn find(
     fingerprint: Fingerprint,
     query: &ResourceQuery<'_>,
     shared: &StdArc<EngineContext>,
 ) -> Option<Arc<Resource>> {
-    // While the thread ends, the cache may be gone already.
+    // While the thread ends, the cache may already be dropped.
     let found = RECENT.try_with(|slots| {
         let slots = slots.borrow();
         let slot = &slots[fingerprint.slot()];
@@ -70,7 +71,7 @@ pub(crate) fn find(
     is_it.then_some(found)
 }
 
-/// Notes that `resource` was not in the cache. Puts it there if its slot is free or has been missed
+/// Notes that `resource` was not in the cache. Caches it if its slot is free or has been missed
 /// often enough.
 pub(crate) fn note_miss(fingerprint: Fingerprint, resource: &Arc<Resource>) {
     let _ = RECENT.try_with(|slots| {
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn a_called_resource_is_found_without_the_table() {
         let sentinel = Sentinel::new(Rules::new());
-        // The first call makes it, the second one finds it in the table.
+        // The first call makes the resource, the second call finds it in the table.
         for _ in 0..2 {
             assert!(kept(&sentinel, "job").is_none());
             assert!(call(&sentinel, "job"));
@@ -239,7 +240,7 @@ mod tests {
             [&one, &other].map(|sentinel| passed(sentinel, "job")),
             [1, 2]
         );
-        // The fingerprint alone decides nothing.
+        // An equal fingerprint alone is no match.
         with(&one, Key::Str("job"), |fingerprint, query, shared| {
             assert!(find(fingerprint, query, shared).is_some());
             assert!(find(fingerprint, query, other.registry().shared()).is_none());
@@ -345,7 +346,7 @@ mod tests {
         for _ in 0..2 {
             call(&sentinel, "job");
         }
-        // One call creates the resource, and the others miss it.
+        // The first call creates the resource, and the other calls miss the cache.
         for _ in 0..MISSES_TO_REPLACE {
             call(&sentinel, &rival);
             assert!(kept(&sentinel, "job").is_some());

@@ -1,4 +1,4 @@
-//! Reloads: new rules are prepared while calls are judged by the old ones, and then published to
+//! Reloads: new rules are prepared while calls are judged by the old rules, and then published to
 //! all calls at once.
 
 use std::ops::DerefMut;
@@ -14,9 +14,9 @@ use crate::engine::resource::{Resource, ResourceQuery};
 use crate::rule::{NumberedRules, RuleSelection, RuleSet};
 use crate::stat::Resident;
 
-/// The most replaced sets of rules that may stay in memory. A resource keeps the set by which it
-/// was made until its next call, so without this bound there could be as many sets as resources.
-/// Beyond it, a reload renews all resources.
+/// The maximum number of replaced sets of rules that may stay in memory. A resource keeps the set
+/// by which it was made until its next call, so without this bound there could be as many sets as
+/// resources. A reload that exceeds the bound renews all resources.
 const MOST_OLDER: usize = 8;
 
 /// The replaced sets of rules that resources may still keep.
@@ -44,7 +44,7 @@ impl Registry {
         self.older.lock()
     }
 
-    /// Creates the new set of rules. No call waits for it.
+    /// Creates the new set of rules. No call waits for this.
     pub(crate) fn prepare(
         &self,
         listed: NumberedRules,
@@ -56,8 +56,8 @@ impl Registry {
         RuleChange { old, new, begun }
     }
 
-    /// Publishes the rules of `change`: calls are judged by them from here on. `with_them`
-    /// publishes what must come into force together with them, the rules in shadow mode.
+    /// Publishes the rules of `change`: from here on, calls are judged by them. `with_them`
+    /// publishes the rules in shadow mode, which must come into force together with them.
     pub(crate) fn put_in_force(&self, change: &RuleChange, with_them: impl FnOnce()) {
         let _renewal = self.renewal.lock();
         self.replace_rules(change, with_them);
@@ -71,8 +71,8 @@ impl Registry {
         older.push(StdArc::downgrade(old));
         let are_many = older.len() > MOST_OLDER;
         drop(older);
-        // A resource that has lost its rules would otherwise stay in the table as one with rules
-        // until it is called.
+        // A resource that has lost its rules is renewed now. Otherwise, it would occupy the table
+        // like a resource with rules until its next call.
         let now = self.shared.time.read();
         for name in old.resources() {
             if new.names(name) {
@@ -99,13 +99,13 @@ impl Registry {
         }
     }
 
-    /// Waits until a reload that is under way has put its rules in force.
+    /// Waits until a running reload has put its rules in force.
     pub(crate) fn wait_for_reload(&self) {
         drop(self.renewal.lock());
     }
 
-    /// Replaces the rules while `renewal` is held. As calls wait for that lock, the sets are
-    /// created and the user's clock, which may be slow, is read before.
+    /// Replaces the rules while `renewal` is held. As calls wait for that lock, the slow steps come
+    /// before: the sets are created, and the user's clock is read.
     fn replace_rules(&self, change: &RuleChange, with_them: impl FnOnce()) {
         let new = &change.new;
         let has_templates = new.has_templates();
@@ -115,37 +115,37 @@ impl Registry {
         if has_templates {
             self.has_templates.store(true, Ordering::Relaxed);
         }
-        // From this store on, every resource is stale. The next call to one waits for the lock,
-        // finds the new rules, and renews it.
+        // From this store on, every resource is stale. The next call to a resource waits for the
+        // lock, finds the new rules, and renews the resource.
         self.shared.version.store(new.version(), Ordering::Release);
         // The shadow rules are published before the rules, as a call that is judged by this version
         // needs shadow rules of the same version.
         with_them();
         self.rules.store(new.clone());
-        // Stored last: `Routes` must find the templates of the old rules as long as these are in
+        // Stored last, as `Routes` must find the templates of the old rules while these are in
         // force.
         self.has_templates.store(has_templates, Ordering::Release);
     }
 
     /// Renews `found` if it was made by older rules. Returns `found` itself if neither the older
-    /// nor the present rules name it.
+    /// nor the current rules name it.
     pub(crate) fn renewed(&self, found: &Arc<Resource>, rules: &RuleSet) -> Arc<Resource> {
         let has_rules = || !found.rules().is_bare_set() || rules.of(found.text()).is_some();
         if found.is_fresh() || !has_rules() {
             return found.clone();
         }
-        // The clock is read each time: a reader may renew many resources in a row, and the time of
-        // the first would be too old for the last.
+        // The clock is read for each resource: a reader may renew many resources in a row, and a
+        // time read once would be too old for the last of them.
         let now = self.shared.time.read();
-        // A resource that has left the table in the meantime stays as it was.
+        // A resource that has left the table in the meantime is returned unchanged.
         let renewed = found
             .key()
             .with_query(|query| self.find_or_renew(query, now));
         renewed.unwrap_or_else(|| found.clone())
     }
 
-    /// Renews `resource` if it was made by older rules. A call that begins to wait in line does
-    /// this, as a reload may have looked for waiting calls just before.
+    /// Renews `resource` if it was made by older rules. Called for a call that begins to wait in
+    /// line, as a reload may have looked for waiting calls just before.
     pub(crate) fn catch_up(&self, resource: &Resource, now: Tick) {
         if !resource.is_fresh() {
             let now = Glance::again(now);
@@ -180,7 +180,7 @@ mod tests {
         Rules::build((0..40).map(|n| FlowRule::per_second(format!("named {n}"), limit))).unwrap()
     }
 
-    /// Makes 40 reloads, and calls `era` after each. Returns how many of the sets of rules are
+    /// Makes 40 reloads, and calls `era` after each. Returns the number of sets of rules that are
     /// still in memory.
     fn left_of(sentinel: &Sentinel, era: impl Fn(&Sentinel, u32)) -> usize {
         let sets = (1..=40).map(|n| {

@@ -10,7 +10,7 @@ use super::Registry;
 use crate::base::sync::Ordering;
 use crate::rule::RuleSet;
 
-/// A handle on the route templates of the rules in force. They are loaded when first needed, as
+/// A handle to the route templates of the rules in force. They are loaded when first needed, as
 /// most requests do not need them.
 pub(crate) struct Routes<'a> {
     pub(super) registry: &'a Registry,
@@ -27,21 +27,21 @@ impl fmt::Debug for Routes<'_> {
 
 impl Routes<'_> {
     /// Returns the version of the rules by which a call was named. If other rules came into force
-    /// while it was named, this is the older version, by which no call is judged any more, so the
-    /// call is named again.
+    /// in the meantime, this is the older version. No call is judged by that version any more, so
+    /// the call is named again.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         let loaded = self.loaded.get();
         loaded.map_or(self.version, |rules| rules.version().min(self.version))
     }
 
-    /// Returns the template that `path` matches; `None` if none does, or if no rule has a template
-    /// that can match another path.
+    /// Returns the template that `path` matches; `None` if it matches none, or if no rule has a
+    /// template that can match several paths.
     #[inline]
     pub(crate) fn matching(&self, path: &str) -> Option<&str> {
         // Pairs with the last store in `put_in_force`: a call that sees that the new rules have no
-        // templates also sees their version when it is judged. That new rules have templates is
-        // stored before their version.
+        // templates also sees their version when it is judged. If the new rules have templates,
+        // this flag is set before their version is stored.
         if !self.registry.has_templates.load(Ordering::Acquire) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Findings on the set-up of a store: see [`finding`](crate::hook::finding).
+//! Findings on the setup of a store: see [`finding`](crate::hook::finding).
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::hook::finding::{Finding, FindingKind};
 use crate::rule::{Rule, RuleSet, SharedRule};
 use crate::store::{Hub, StoreMistake};
 
-/// The least length of a bucket in trips. Permits of a shorter one mostly expire unused.
+/// The minimum length of a bucket, in trips. Permits of a shorter bucket mostly expire unused.
 const TRIPS: u32 = 10;
-/// A store that has not answered for this long since its start is reported.
+/// The time after its start at which a store that has never answered is reported.
 const SILENT: Duration = Duration::from_secs(1);
-/// A refusal of the store is reported for this long.
+/// The time for which a refusal of the store is reported.
 const FRESH: Duration = Duration::from_secs(60);
 
 impl Registry {
@@ -133,7 +133,7 @@ fn other_settings(hub: &Hub) -> Option<Finding> {
     })
 }
 
-/// Returns the mistakes that the store itself has noticed.
+/// Returns findings for the mistakes that the store itself has detected.
 fn mistakes(hub: &Hub) -> Vec<Finding> {
     let noticed = hub.store().and_then(|it| catch_panic(|| it.mistakes()));
     let told = noticed.into_iter().flatten().map(|mistake| {
@@ -155,7 +155,7 @@ fn mistakes(hub: &Hub) -> Vec<Finding> {
     told.collect()
 }
 
-/// Returns the finding that the store has lately refused a request.
+/// Returns the finding that the store has recently refused a request.
 fn refusal(hub: &Hub) -> Option<Finding> {
     let (error, at) = hub.last_refusal()?;
     (hub.now() - at < FRESH).then(|| {
@@ -184,7 +184,7 @@ fn empty_shares(set: &RuleSet, hub: &Hub) -> Vec<Finding> {
     })
 }
 
-/// Returns findings for rules whose buckets are too short for the length of a trip.
+/// Returns findings for rules whose buckets are too short for the duration of a trip.
 fn short_buckets(set: &RuleSet, trip: Duration) -> Vec<Finding> {
     of_shared(set, &|rule| {
         let bucket = rule.window.bucket;

@@ -1,5 +1,5 @@
-//! Gives a call its place at a resource, that is, a slot and an admission by circuit breakers; and
-//! creates refusals.
+//! Gives a call its place at a resource: a slot, and an admission by circuit breakers. Also creates
+//! refusals.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::clock::Tick;
 use crate::rule::{KeyedRules, NoShare, SlotLimit, SlotQueue};
 use crate::stat::{Refusal, SlotHold};
 
-/// The `Retry-After` of a call that is refused because the store is away.
+/// The `Retry-After` of a call that is refused because the store did not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a call takes of its resource in addition to tokens.
+/// The slot and the admission that a call takes in addition to tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) slot: Option<SlotHold>,
@@ -39,10 +39,10 @@ impl Resource {
         Blocked::by(kind, self.rules.label(rule).clone(), &self.text)
     }
 
-    /// Makes the rules of this resource limit the node's slots, instead of those of `old`.
+    /// Makes the rules of this resource limit the node's slots, instead of the rules of `old`.
     pub(super) fn begin_slots(&self, old: Option<&Self>) {
         if self.gives_out_slots() && old.is_some_and(|old| !old.gives_out_slots()) {
-            // Calls that are running were admitted without a slot.
+            // The running calls were admitted without a slot.
             self.node.mark_older();
         }
         let fixed = self.slots;
@@ -63,8 +63,8 @@ impl Resource {
         }
     }
 
-    /// Gives free slots and shares to waiting calls, under these rules or under those of the `old`
-    /// resource.
+    /// Gives free slots and shares to waiting calls, under these rules or under the rules of the
+    /// `old` resource.
     pub(crate) fn let_in(&self, old: Option<&Self>) {
         self.node.let_in();
         KeyedRules::let_in(self.params(), old.and_then(Self::params));
@@ -101,13 +101,14 @@ impl Resource {
         self.rules.slot_queue(slots.rule)
     }
 
-    /// As [`slot_limit`](Self::slot_limit), without an adaptive limit, for the fast path.
+    /// Returns the fixed limit on concurrent calls, which ignores an adaptive limit. For the fast
+    /// path; see [`slot_limit`](Self::slot_limit).
     #[inline]
     pub(crate) const fn fixed_slot_limit(&self) -> Option<SlotLimit> {
         self.slots
     }
 
-    /// Refuses a call if no slot is free. Takes none.
+    /// Refuses a call if no slot is free, without taking a slot.
     #[inline]
     pub(crate) fn check_slots(&self, importance: Importance) -> Result<(), SlotLimit> {
         match self.slot_limit(importance) {
@@ -116,8 +117,8 @@ impl Resource {
         }
     }
 
-    /// Takes a slot for a call of this importance, if a rule limits them. A call that has its `own`
-    /// slot uses that.
+    /// Takes a slot for a call of this importance, if a rule limits slots. A call that already has
+    /// its `own` slot uses it.
     #[inline]
     pub(crate) fn take_slot(
         &self,
@@ -136,7 +137,7 @@ impl Resource {
         }
     }
 
-    /// Counts an admitted call of this importance, if classes count.
+    /// Counts an admitted call of this importance, if an adaptive limit counts classes.
     #[inline]
     pub(crate) fn count_class(&self, importance: Importance, weight: u32) {
         if let Some((_, limiter)) = self.limiter() {
@@ -153,8 +154,8 @@ impl Resource {
             || self.costs().is_some()
     }
 
-    /// Asks the circuit breakers for a call that holds `slot`, which may become a probe. A refusal
-    /// releases the slot.
+    /// Asks the circuit breakers to admit a call that holds `slot`. The call can become a probe. A
+    /// refusal releases the slot.
     #[inline]
     pub(crate) fn take_place(&self, now: Tick, slot: Option<SlotHold>) -> Result<Place, Blocked> {
         match self.admit(now) {
@@ -188,7 +189,8 @@ impl Resource {
     }
 
     /// Creates the refusal of a call of this importance without a free slot, and reports it to an
-    /// adaptive limit. When a slot will be free is unknown; only an adaptive limit estimates it.
+    /// adaptive limit. The time at which a slot becomes free is unknown. Only an adaptive limit
+    /// gives a retry time.
     pub(crate) fn blocked_by_slots(&self, slots: SlotLimit, importance: Importance) -> Blocked {
         let blocked = self
             .blocked(BlockKind::Isolation, slots.rule)
@@ -211,8 +213,8 @@ impl Resource {
         self.blocked_without_share(none, now)
     }
 
-    /// Creates the refusal of `call` by a rule on costs. It has room again `at`, or never if that
-    /// is `None`.
+    /// Creates the refusal of `call` by a rule on costs. The rules have room again at `at`; `None`
+    /// means never.
     #[cold]
     pub(crate) fn blocked_by_cost(
         &self,
@@ -229,8 +231,8 @@ impl Resource {
             .with_reserved(reserved)
     }
 
-    /// Returns what `call` reserves at the rule that refuses it, if the rule will never admit so
-    /// much; otherwise 0.
+    /// Returns the reservation of `call` at the rule that refuses it, if the rule can never admit a
+    /// reservation of this size; otherwise 0.
     #[cold]
     pub(crate) fn reserved_for_ever(&self, none: &NoShare, call: &Call<'_>) -> u32 {
         let NoShare::Full {
@@ -275,7 +277,7 @@ impl Resource {
         checked.map_err(|refusal| self.blocked_by_breaker(refusal))
     }
 
-    /// Asks the circuit breakers to admit the call, which may make it a probe.
+    /// Asks the circuit breakers to admit the call, which can make the call a probe.
     #[inline]
     fn admit(&self, now: Tick) -> Result<Option<Admission>, Blocked> {
         let admitted = self.with_breakers(|breakers, notify| breakers.admit(now, notify));

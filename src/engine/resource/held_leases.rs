@@ -9,7 +9,7 @@ use crate::clock::Tick;
 use crate::rule::LeaseAccount;
 use crate::store::{SharedQuota, Validity};
 
-/// The leases that a call has taken. Dropping it refunds all of them, unless they are spent.
+/// The leases that a call has taken. Dropping them refunds the permits, unless they are spent.
 #[derive(Debug, Default)]
 pub(crate) struct HeldLeases(SmallVec<HeldLease, 2>);
 
@@ -38,10 +38,12 @@ impl HeldLeases {
         self.0.iter().any(|held| held.quota.counts_as(quota))
     }
 
-    /// Takes over the permits of `target` that the call `had` before, if it wants as many. They
-    /// stay with the counter that has drawn them. The target may be another object for the same
-    /// counter, as that of a key without a place in its table is created at each look-up; it would
-    /// not know the permits when they go back.
+    /// Takes over the permits of `target` that the call `had` before, if their number is still the
+    /// same. Returns whether there were any.
+    ///
+    /// The permits keep the counter object that has drawn them. The target can be another object
+    /// for the same counter: the counter of a key without a place in its table is created at each
+    /// lookup. This other object could not account for a refund of the permits.
     pub(super) fn take_over(&mut self, had: &mut Self, target: &LeaseTarget) -> bool {
         let is_it =
             |held: &HeldLease| held.quota.counts_as(&target.quota) && held.weight == target.weight;

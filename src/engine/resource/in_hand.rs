@@ -1,4 +1,5 @@
-//! Statistics of the local permits that the shared rules of a resource hold.
+//! Statistics of the shared rules of a resource: their local permits and their keys. Also the reset
+//! of a key.
 
 use super::leases::{LeaseCounters, Leases};
 use crate::call::Key;
@@ -8,7 +9,7 @@ use crate::store::{StoreError, StoreKey};
 /// The local permits of a rule on one resource.
 #[derive(Debug)]
 pub(crate) struct InHand {
-    /// The number of counters that this process has.
+    /// The number of counters that this process has for the rule.
     pub(crate) cells: usize,
     pub(crate) permits: u64,
     /// The key of the counter, if the rule has a single one.
@@ -44,8 +45,8 @@ impl Leases {
         by_key.map(|leased| leased.index).collect()
     }
 
-    /// The rules that count each key apart, by their index, with the number of keys that were reset
-    /// by each.
+    /// Returns the indices of the rules that count each key separately, each with its number of
+    /// resets of keys.
     #[cfg(feature = "page")]
     pub(crate) fn resets(&self) -> Vec<(u32, u64)> {
         let mut resets = Vec::new();
@@ -57,9 +58,9 @@ impl Leases {
         resets
     }
 
-    /// Returns the limit of `key` by the rule at `index`, which counts each key separately, and how
-    /// many permits of it this process can still get as far as it knows; `None` while the key has
-    /// no limit.
+    /// Returns the limit of `key` by the rule at `index`, which counts each key separately, and the
+    /// estimated number of permits that this process can still get. Returns `None` while the key
+    /// has no limit.
     pub(crate) fn left(&self, index: u32, key: &Key<'_>, now: Tick) -> Option<(u32, u32)> {
         let leased = self.rules.iter().find(|leased| leased.index == index)?;
         let LeaseCounters::ByKey(quotas) = &leased.counters else {
@@ -70,8 +71,8 @@ impl Leases {
         Some((limit, left))
     }
 
-    /// Gives `key` its whole quota by the rule at `index`, which counts each key apart, in all
-    /// processes. Returns whether it had taken any.
+    /// Gives `key` its whole quota back in all processes, for the rule at `index`, which counts
+    /// each key separately. Returns whether the key had taken any permits.
     pub(crate) async fn reset(&self, index: u32, key: &Key<'_>) -> Result<bool, StoreError> {
         let mut rules = self.rules.iter();
         let leased = rules.find(|leased| leased.index == index);

@@ -1,4 +1,4 @@
-//! The key of a resource in the table, and the query with which a call looks for it.
+//! The key of a resource in the table, and the query with which a call looks up the resource.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc as StdArc;
@@ -16,11 +16,11 @@ pub(crate) struct ResourceKey {
     name: OwnedKey,
 }
 
-/// The resource that a call looks for.
+/// The direction and name by which a call looks up its resource.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResourceQuery<'a> {
     pub(crate) direction: Direction,
-    /// The name. It is short enough to be stored, see `Key::shortened`.
+    /// The name, short enough to be stored: see `Key::shortened`.
     pub(crate) name: &'a Key<'a>,
 }
 
@@ -28,9 +28,10 @@ pub(crate) struct ResourceQuery<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewResource<'a> {
     pub(crate) query: &'a ResourceQuery<'a>,
-    /// The number of the resource, unless it replaces one, whose number it keeps.
+    /// The number of the resource. A resource that replaces another one keeps the number of the
+    /// replaced one instead.
     pub(crate) id: u64,
-    /// Whether a router had matched the name, so that callers cannot make it up.
+    /// Whether a router has matched the name, so callers cannot invent it.
     pub(crate) has_matched: bool,
 }
 
@@ -76,7 +77,8 @@ impl Hash for ResourceQuery<'_> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash_open(state);
-        // Only outbound keys hash their direction, which suffices to tell the two apart.
+        // Only outbound keys hash their direction, which suffices to distinguish the two
+        // directions.
         if self.direction != Direction::Inbound {
             self.direction.hash(state);
         }

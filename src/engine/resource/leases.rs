@@ -28,7 +28,8 @@ pub(super) struct LeasedRule {
     pub(super) index: u32,
     pub(super) rule: SharedRule,
     pub(super) counters: LeaseCounters,
-    /// The costs of its calls, if it counts costs. Shared with the same rule before a reload.
+    /// The cost statistics of the rule's calls, if the rule counts costs. Shared with the same rule
+    /// before a reload.
     costs: Option<Arc<LeaseCosts>>,
 }
 
@@ -63,12 +64,12 @@ pub(super) struct WantedUnits {
     pub(super) units: u32,
 }
 
-/// The tickets of a call that waits for the store, and the permits that it has already.
+/// The tickets of a call that waits for the store, and the permits that it already has.
 #[derive(Debug)]
 pub(crate) struct Asking {
     tickets: Vec<(LeaseTarget, Ticket)>,
     held: HeldLeases,
-    /// The longest that the call waits.
+    /// The maximum time that the call waits.
     pub(crate) most: Duration,
 }
 
@@ -76,16 +77,16 @@ pub(crate) struct Asking {
 #[derive(Debug)]
 pub(crate) enum Taking {
     All(HeldLeases),
-    /// Some permits must be asked for. If these are of the next bucket, the time is when the call
-    /// could start.
+    /// The call holds these permits, and must ask the store for the rest. The time is set if the
+    /// rest is borrowed from the next bucket: it is when the call could start.
     MustAsk(HeldLeases, Option<Tick>),
 }
 
 // === impl Leases ===
 
 impl Leases {
-    /// Creates the shared rules at `indices`. They inherit the counters of rules in `old` that
-    /// count the same.
+    /// Creates the shared rules at `indices`. They inherit the counters of equivalent rules in
+    /// `old`.
     pub(super) fn new(
         made_of: &MadeOf<'_>,
         indices: &[u32],
@@ -126,7 +127,7 @@ impl Leases {
         (!rules.is_empty()).then_some(Self { rules, hub })
     }
 
-    /// Returns the only counter, if there is a single rule that counts all calls together.
+    /// Returns the only counter, if there is a single rule and it counts all calls together.
     #[inline]
     pub(crate) fn only_one(&self) -> Option<&Arc<SharedQuota>> {
         match &*self.rules {
@@ -141,14 +142,14 @@ impl Leases {
         }
     }
 
-    /// Returns how far back the longest window reaches.
+    /// Returns the span of the longest window: after it, permits have no effect any more.
     pub(super) fn memory(&self) -> Duration {
         let windows = self.rules.iter().map(|leased| leased.rule.window);
         let spans = windows.map(|window| window.bucket * (window.buckets + 1));
         spans.max().unwrap_or_default()
     }
 
-    /// Returns when `call` can get its permits, as far as the process knows; `None` if never.
+    /// Returns the estimated time at which `call` can get its permits; `None` if never.
     pub(crate) fn room_at(&self, call: &Call<'_>, now: Tick) -> Option<Tick> {
         let Ok(targets) = self.targets(call, now) else {
             return Some(now);
@@ -164,7 +165,7 @@ impl Leases {
         leased.rule.terms(limit, &self.hub.settings)
     }
 
-    /// Returns the rule that counts the same as `rule`.
+    /// Returns the rule with the same counters as `rule`: the same identity and number of keys.
     fn known(&self, rule: &SharedRule) -> Option<&LeasedRule> {
         let mut all = self.rules.iter();
         all.find(|known| {
@@ -258,9 +259,10 @@ impl LeaseCounters {
 // === impl LeaseTargets ===
 
 impl LeaseTargets {
-    /// Takes the call's permits from each counter, or from none. Permits that the call `had` before
-    /// count. A call with a `latest` time can ask for permits of the next bucket, if it can start
-    /// before that time.
+    /// Takes the call's permits from the counters. Permits that the call `had` before are used
+    /// first. A call with a `latest` time can ask for permits of the next bucket, if it can start
+    /// before that time. If a counter is exhausted, all permits are refunded, and the call is
+    /// refused.
     pub(crate) fn take(
         &self,
         now: Tick,
@@ -294,9 +296,9 @@ impl LeaseTargets {
         })
     }
 
-    /// Returns the remaining quota of each counter: its rule, its limit and interval, how many
-    /// permits are left, and when there are more. `takes` says that the call has yet to take its
-    /// permits, which are then subtracted.
+    /// Returns the remaining quota of each counter: its rule, its limit and interval, the number of
+    /// permits left, and the time at which there are more. `takes` means that the call has yet to
+    /// take its permits, which are then subtracted.
     pub(crate) fn left(
         &self,
         now: Tick,
@@ -310,8 +312,9 @@ impl LeaseTargets {
         })
     }
 
-    /// Asks for the permits that are not `held`, also of the next bucket as [`take`](Self::take)
-    /// does. Returns all permits, or the tickets whose answers the call must wait for.
+    /// Asks for the permits that are not `held`. A `latest` time has the same meaning as in
+    /// [`take`](Self::take). Returns all permits, or the tickets for whose answers the call must
+    /// wait.
     pub(crate) fn ask(
         &self,
         now: Tick,
@@ -342,7 +345,8 @@ impl LeaseTargets {
         })
     }
 
-    /// Returns the refusal of a call whose permits `held` expire before `start`.
+    /// Returns the refusal of a call whose permits `held` expire before `start`; `None` if it holds
+    /// none.
     #[cold]
     pub(crate) fn over_by(&self, held: &HeldLeases, start: Tick) -> Option<NoShare> {
         let of_held = self.0.iter().find(|target| held.has(&target.quota))?;
@@ -351,7 +355,7 @@ impl LeaseTargets {
 }
 
 impl LeaseTarget {
-    /// Creates the refusal by this counter, which has room again `at`, or never if that is `None`.
+    /// Creates the refusal by this counter, which has room again at `at`; `None` means never.
     #[cold]
     fn exhausted(&self, at: Option<Tick>) -> NoShare {
         let at = at.filter(|_| self.quota.fits(self.weight));
@@ -366,29 +370,29 @@ impl LeaseTarget {
 // === impl Asking ===
 
 impl Asking {
-    /// Returns the rule of the first counter that the call waits for.
+    /// Returns the rule of the first counter for whose answer the call waits.
     pub(crate) fn first_rule(&self) -> u32 {
         self.tickets.first().map_or(0, |(target, _)| target.rule)
     }
 
-    /// Returns whether all answers have come. If not, `waker` is woken when one more has.
+    /// Returns whether all answers have arrived. If not, `waker` is woken at the next answer.
     pub(crate) fn is_answered(&self, waker: Option<&Waker>) -> bool {
         let tickets = self.tickets.iter();
-        // Counted to the end, as each ticket must get the waker.
+        // All tickets are visited, as each must get the waker.
         let left = tickets.filter(|(_, ticket)| !ticket.is_answered(waker));
         left.count() == 0
     }
 
-    /// Returns the permits that the call has by now. A rule without an answer decides as without
-    /// the store.
+    /// Returns the permits that the call has now. A rule without an answer decides without the
+    /// store.
     pub(crate) fn settle(mut self, now: Tick) -> Result<HeldLeases, NoShare> {
         for (target, ticket) in std::mem::take(&mut self.tickets) {
             let answer = ticket.take(now);
             self.take_answer(&target, answer)?;
         }
         if self.held.is_borrowed() {
-            // Other permits can expire before the borrowed ones are valid: they are refunded, and
-            // taken anew later.
+            // Other permits can expire before the borrowed permits are valid. They are refunded,
+            // and taken anew later.
             self.held.keep_for(self.held.start());
         }
         Ok(self.held)

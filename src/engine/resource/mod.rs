@@ -1,8 +1,8 @@
 //! A resource: the rules that judge its calls, and the node that counts them.
 //!
-//! A value of this type never changes, except for its counts: a reload creates a new one with the
-//! same node. So every call is judged by the rules of one version, and its end is reported to the
-//! rules that admitted it. The calls of single origins and contexts are counted on [scope
+//! A [`Resource`] never changes, except for its counts: a reload creates a new one with the same
+//! node. So every call is judged by the rules of one version, and its end is reported to the rules
+//! that admitted it. The calls of single origins and contexts are counted on [scope
 //! nodes](crate::engine::resource::scope).
 
 mod admit;
@@ -52,7 +52,7 @@ use optional::{MadeOf, RelatedRules};
 use other_origins::OtherOrigins;
 pub(crate) use path::PathKind;
 
-/// The step in which a node notes its last use.
+/// The precision with which a node notes its last use.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
@@ -60,7 +60,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) struct Resource {
     key: ResourceKey,
     text: StdArc<str>,
-    /// Distinguishes the scope nodes of this resource from those of others.
+    /// Identifies the resource in the keys of its scope nodes.
     id: u64,
     node: Node,
     /// The flow rules, as quotas on rings and as queues.
@@ -69,23 +69,24 @@ pub(crate) struct Resource {
     slots: Option<SlotLimit>,
     /// The checks that most resources do not have.
     extras: Option<Box<OptionalChecks>>,
-    /// The set of rules by which the resource was made; a bare set if none is for it.
+    /// The set of rules by which the resource was made; a bare set if no rule applies to the
+    /// resource.
     rules: StdArc<RuleSet>,
     shared: StdArc<EngineContext>,
-    /// The version of the rules that the resource agrees with.
+    /// The version of the rules with which the resource agrees.
     version: AtomicU64,
     place: ListPlace,
     /// Whether the resource is never evicted, because a rule names it, or it is the overflow
     /// resource.
     is_pinned: bool,
-    /// Whether callers cannot make up the name: a rule names it or has named it, or a router had
-    /// matched it when it was first called.
+    /// Whether callers cannot invent the name: a rule names it or has named it, or a router had
+    /// matched it at the first call.
     has_safe_name: bool,
     path_kind: PathKind,
     /// Whether a rule limits the concurrent calls of single origins, or depends on those of a
     /// related resource.
     has_narrow_slots: bool,
-    /// Whether requests pass several layers that judge this resource, as found out by marking
+    /// Whether requests pass several layers that judge this resource, which is detected by marking
     /// requests: [`UNTRIED`], [`SINGLE`] or [`NESTED`].
     layers: AtomicU8,
 }
@@ -97,18 +98,19 @@ const SINGLE: u8 = 1;
 /// A marked request has reached a second layer for this resource.
 const NESTED: u8 = 2;
 
-/// One call in this many is marked, in addition to the first one. The first one can end between two
-/// layers, for example without a login, so later ones are marked too.
+/// One call in this many is marked, in addition to the first call. The first call can end between
+/// two layers, for example without a login, so later calls are marked too.
 const MARKED_IN: u64 = 1_024;
-/// A call is marked if its start in ns, modulo [`MARKED_IN`], is this. Odd, so that a start in
-/// whole microseconds never matches: with a manual clock, no call is marked by chance.
+/// A call is marked if its start in ns, modulo [`MARKED_IN`], equals this number. The number is
+/// odd, so a start in whole microseconds never matches: with a manual clock, no call is marked by
+/// chance.
 const MARKED_AT: u64 = 777;
 
 // === impl Resource ===
 
 impl Resource {
-    /// Creates the resource of `new` under `rules`, with the node and the id of `old` if there is
-    /// one.
+    /// Creates the resource of `new` under `rules`. If there is an `old` resource, reuses its node
+    /// and id.
     pub(crate) fn new(
         new: &NewResource<'_>,
         rules: &StdArc<RuleSet>,
@@ -183,21 +185,21 @@ impl Resource {
         new
     }
 
-    /// Returns whether the resource was made by the present rules.
+    /// Returns whether the resource was made by the current rules, or agrees with them.
     #[inline]
     pub(crate) fn is_fresh(&self) -> bool {
         self.version.load(Ordering::Relaxed) == self.shared.version.load(Ordering::Acquire)
     }
 
-    /// Returns the version of the rules by which the resource was made.
+    /// Returns the version of the rules with which the resource agrees.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// Adopts the version of `rules`, if neither they nor the old rules name the resource, and its
-    /// calls take the same path. The path can differ even so, because inbound calls may count on a
-    /// common node by now.
+    /// Adopts the version of `rules` if neither they nor the old rules name the resource, and its
+    /// calls take the same path. Returns whether it did. Even without rules, the path can differ,
+    /// because inbound calls may now count on a common node.
     pub(crate) fn take_over(&self, rules: &RuleSet) -> bool {
         let agrees = self.rules.is_bare_set()
             && rules.of(&self.text).is_none()
@@ -243,7 +245,7 @@ impl Resource {
         self.key.direction
     }
 
-    /// Returns whether calls to it also count on the node of all inbound calls.
+    /// Returns whether calls to the resource also count on the node of all inbound calls.
     #[inline]
     pub(crate) fn is_counted_inbound(&self) -> bool {
         self.shared.counts_together(self.direction())
@@ -257,8 +259,8 @@ impl Resource {
         self.id
     }
 
-    /// Returns whether callers cannot make up the name, also if only a shadow rule among the
-    /// `present` rules names it.
+    /// Returns whether callers cannot invent the name. This includes a name that only a shadow rule
+    /// among the `present` rules contains.
     pub(crate) fn has_safe_name(&self, present: &RuleSet) -> bool {
         self.has_safe_name || present.has_shadow_for(&self.text)
     }
@@ -277,8 +279,8 @@ impl Resource {
         self.check_time(self.shared.time.read())
     }
 
-    /// Returns the time of a reading. The common case is a time in the newest step that the node
-    /// has seen.
+    /// Returns the checked time of a reading. Fast for a time in the newest step that the node has
+    /// seen.
     #[inline]
     pub(crate) fn check_time(&self, reading: Glance) -> Tick {
         let now = reading.undoubted();
@@ -301,7 +303,7 @@ impl Resource {
         self.shared.time.check(reading, self.node.seen())
     }
 
-    /// Returns how long it takes from `now` to `at`; see
+    /// Returns the time from `now` to `at`; see
     /// [`Timekeeper::until`](crate::clock::timekeeper::Timekeeper::until).
     pub(crate) fn time_until(&self, at: Tick, now: Tick) -> Duration {
         self.shared.time.until(at, now)
@@ -380,8 +382,8 @@ impl Resource {
         self.extras.as_ref()?.costs.as_deref()
     }
 
-    /// Calls `f` with each keyed rule, on calls or on costs, in the order of the rules: with its
-    /// table, its position there, and its index.
+    /// Calls `f` with each keyed rule, on calls or on costs, in the order of the rules. The
+    /// arguments are the group of keyed rules, the rule's position in the group, and its index.
     pub(crate) fn each_keyed_rule<'r>(&'r self, f: &mut dyn FnMut(&'r KeyedRules, usize, u32)) {
         let of_costs = self.costs().and_then(CostRules::by_key);
         let mut all = Vec::new();
@@ -425,8 +427,8 @@ impl Resource {
         &self.shared
     }
 
-    /// Returns how many bytes the resource occupies, including the heap, without the text of its
-    /// name.
+    /// Returns the number of bytes that the resource occupies, including the heap, without the text
+    /// of its name.
     pub(crate) fn footprint(&self) -> usize {
         let extras = self.extras.as_deref().map_or(0, size_of_val);
         let limiter = self.limiter().map_or(0, |_| shared_size::<Limiter>());

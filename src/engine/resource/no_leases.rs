@@ -1,4 +1,4 @@
-//! Replaces the shared rules of a resource in builds without the feature `shared`.
+//! A replacement for the shared rules of a resource in builds without the feature `shared`.
 
 use std::time::Duration;
 

@@ -18,11 +18,11 @@ use crate::stat::Outcome;
 
 // === impl Resource ===
 
-/// After this many calls, at least two classes should have come; if not, that is a finding.
+/// The number of calls after which a single class of calls is a finding.
 const MANY_CALLS: u64 = 1_000;
-/// This many calls that end without reporting a cost are a finding. Fewer can be an accident.
+/// The number of calls without a reported cost that are a finding. Fewer calls can be an accident.
 const MANY_UNTOLD: u64 = 8;
-/// This many calls without a key are a finding, if other calls have one.
+/// The number of refused calls without a key that are a finding.
 const MANY_BLOCKED: u64 = 8;
 
 impl Resource {
@@ -73,11 +73,11 @@ impl Resource {
         hooks.notify(Interest::EXIT, &|hook| hook.on_exit(&event));
     }
 
-    /// Notifies hooks that one of `breakers` has changed its state, unless it belongs to no rule
-    /// any more.
+    /// Notifies hooks that one of `breakers` has changed its state, unless the breaker no longer
+    /// belongs to a rule.
     pub(super) fn notify_breaker(&self, breakers: &Breakers, change: Change) {
-        // The rule is that of the breaker now: a call that began before a reload may have caused
-        // the change.
+        // The event names the breaker's current rule, although a call that began before a reload
+        // may have caused the change.
         let Some(rule) = breakers.note_change(&change, self.now()) else {
             return;
         };
@@ -96,15 +96,15 @@ impl Resource {
         hooks.notify(Interest::BREAKER, &|hook| hook.on_breaker(&event));
     }
 
-    /// Returns the finding that all `calls` of the keyed rule at `rule` so far came without its
-    /// key.
+    /// Returns the finding that all calls judged by the keyed rule at `rule` so far, `calls` in
+    /// number, lacked its key.
     #[cold]
     pub(crate) fn missing_key(&self, rule: u32, calls: u64) -> Option<Finding> {
         missing_key(&self.rules, rule, (&self.text, self.direction()), calls)
     }
 
-    /// Returns the finding that the keyed rule at `rule` has blocked `calls` calls without its key,
-    /// which share one quota, if they are many.
+    /// Returns the finding that the keyed rule at `rule` has blocked many calls without its key,
+    /// which share one quota. `calls` is their number.
     #[cold]
     pub(crate) fn blocked_together(&self, rule: u32, calls: u64) -> Option<Finding> {
         let cause = format!(
@@ -116,13 +116,13 @@ impl Resource {
     }
 
     /// Returns the finding that calls have a `tier` that the keyed rule at `rule` does not know, if
-    /// it resembles one that it knows.
+    /// the tier resembles a known one.
     #[cold]
     pub(crate) fn unknown_tier(&self, rule: u32, tier: &str) -> Option<Finding> {
         unknown_tier(&self.rules, rule, &self.text, tier)
     }
 
-    /// Returns the findings on the adaptive rule. `has_criticality` says that a layer sets the
+    /// Returns the findings on the adaptive rule. `has_criticality` means that a layer sets the
     /// classes of calls.
     #[cold]
     pub(crate) fn class_findings(&self, has_criticality: bool) -> Vec<Finding> {
@@ -256,8 +256,8 @@ fn missing_key(
     ))
 }
 
-/// Creates the finding that all `calls` to `resource` came without the key that the rule `id`
-/// needs.
+/// Creates the finding that all calls to `resource`, `calls` in number, lacked the key that the
+/// rule `id` needs.
 pub(super) fn key_missing(
     id: StdArc<str>,
     (resource, direction): (&StdArc<str>, Direction),
@@ -265,7 +265,7 @@ pub(super) fn key_missing(
     calls: u64,
     effect: &str,
 ) -> Finding {
-    // Only inbound requests have an address of a peer.
+    // Only inbound requests have a peer address.
     let advice = if need.is_key() && direction == Direction::Inbound {
         "; if the key is the address of the peer, is connect info on? \
          axum: `into_make_service_with_connect_info::<SocketAddr>()`, and the feature `axum`"

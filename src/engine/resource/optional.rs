@@ -37,15 +37,15 @@ pub(crate) struct OptionalChecks {
     /// Boxed to keep this struct small, as few resources have related rules.
     pub(super) related: Option<Box<RelatedRules>>,
     pub(super) guards: Option<StdArc<Guards>>,
-    /// The adaptive limit and its rule. The limit is shared with an equal rule of an older set, to
-    /// which running calls report their ends.
+    /// The adaptive limit and its rule. The limiter is shared with an equal rule of an older set,
+    /// so running calls report their ends to it.
     pub(super) adaptive: Option<(u32, Arc<Limiter>)>,
     pub(super) params: Option<KeyedRules>,
-    /// Boxed, as `related` is.
+    /// Boxed for the same reason as `related`.
     pub(super) costs: Option<Box<CostRules>>,
     pub(super) breakers: Option<RuledBreakers>,
     pub(super) leases: Option<Leases>,
-    /// No check: notes whether calls have origins and contexts, if a rule needs these.
+    /// Not a check: notes whether calls have origins and contexts, if a rule needs them.
     pub(super) seen_keys: Option<SeenKeys>,
 }
 
@@ -134,7 +134,7 @@ impl OptionalChecks {
     }
 
     fn has_any(&self) -> bool {
-        // All fields are named, so that a new one is not forgotten here.
+        // All fields are named, so that a new field is not forgotten here.
         let Self {
             origins,
             others: _,

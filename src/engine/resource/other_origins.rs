@@ -1,9 +1,9 @@
 //! The state shared by all origins that no rule names: the queues of the rules for "other" origins.
 //!
-//! A window for other origins exists once for each of them, on its scope node. A queue exists only
-//! once: the calls of all these origins start one after the other, as in Sentinel. So the queue has
-//! its own node, in addition to the scope nodes. A warm-up reads from its ring how many calls have
-//! passed.
+//! A window for other origins exists once for each of these origins, on its scope node. A queue
+//! exists only once: the calls of all these origins start in sequence, as in Alibaba Sentinel. So
+//! the queue has its own node, in addition to the scope nodes. A warm-up reads the number of passed
+//! calls from the ring of this node.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub(crate) struct OtherOrigins {
 }
 
 impl OtherOrigins {
-    /// Creates the state of other origins for the rules `own` of a resource, with the node of `old`
-    /// if there was one. `None` if these rules have no queue.
+    /// Creates the state of other origins for the rules `own` of a resource. Reuses the node of
+    /// `old`, if there is one. Returns `None` if these rules have no queue.
     pub(super) fn new(
         made_of: &MadeOf<'_>,
         own: &ResourceRules,
@@ -43,12 +43,12 @@ impl OtherOrigins {
         (&self.node, &self.compiled)
     }
 
-    /// Returns for how long a call has an effect on later ones.
+    /// Returns the time for which a call affects later calls.
     pub(super) fn memory(&self) -> Duration {
         self.compiled.memory(self.node.ring())
     }
 
-    /// Returns how many bytes it occupies on the heap.
+    /// Returns the number of bytes that the state occupies on the heap.
     pub(super) fn footprint(&self) -> usize {
         self.node.footprint() + self.compiled.footprint()
     }

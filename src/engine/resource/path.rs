@@ -1,4 +1,4 @@
-//! The path that the calls of a resource take, depending on which checks judge them.
+//! The path that the calls of a resource take, which depends on the checks that judge them.
 
 use super::OptionalChecks;
 use crate::call::Direction;
@@ -11,17 +11,17 @@ use crate::rule::{CompiledRules, RuleSet};
 pub(crate) enum PathKind {
     /// Only the resource's own ring and slots judge and count its calls.
     Fast,
-    /// As `Fast`, with a second ring: that of one rule whose interval does not fit the buckets of
-    /// the resource's own ring.
+    /// The checks of `Fast`, and a second ring, which is dedicated to one rule whose interval does
+    /// not fit the buckets of the resource's own ring.
     FastBesideRing,
-    /// As `Fast`, after taking a local permit of the single shared rule.
+    /// The checks of `Fast`, after taking a local permit of the single shared rule.
     FastAfterLease,
-    /// As `Fast`, after circuit breakers, while all of them are closed.
+    /// The checks of `Fast`, after circuit breakers, while all of them are closed.
     FastAfterBreakers,
-    /// As `Fast`, after taking a share of the quota of one value, which a call gets at once or not
-    /// at all.
+    /// The checks of `Fast`, after taking a share of the quota of one value, which a call gets at
+    /// once or not at all.
     FastAfterParam,
-    /// As `Fast`, with the slots of an adaptive limit.
+    /// The checks of `Fast`, with the slots of an adaptive limit.
     FastAdaptive,
     /// All other cases: all checks are made.
     Full,
@@ -53,7 +53,7 @@ impl PathKind {
             seen_keys: _,
         } = extras.unwrap_or(&none);
 
-        // Some rules have their own ring or queue, in addition to the resource's ring.
+        // A rule can have a dedicated ring or a queue, in addition to the resource's ring.
         let has_side = compiled.has_one_dedicated();
         let has_more_rings = !(compiled.has_one_ring() || has_side);
         // Rules of an origin or a context judge on a scope node.
@@ -62,9 +62,9 @@ impl PathKind {
         let has_scopes = shared.config.origins || shared.config.contexts;
         // Rules on related resources check the ring or the concurrent calls of another resource.
         let looks_elsewhere = related.is_some();
-        // Rules in shadow mode judge the calls that the others let pass.
+        // Rules in shadow mode judge the calls that enforced rules let pass.
         let has_shadows = rules.has_shadows();
-        // Several shared rules, or one by key, must find the counters for each call.
+        // With several shared rules, or a rule by key, the counters must be found for each call.
         let has_many_leases = leases.as_ref().is_some_and(|it| it.only_one().is_none());
         if has_more_rings
             || has_many_leases
@@ -82,8 +82,9 @@ impl PathKind {
         let is_guarded = guards.is_some();
         // An adaptive limit must learn how calls end.
         let is_adaptive = adaptive.is_some();
-        // Once there was a system rule, all inbound calls count on a common node, and limits on it
-        // can refuse a call. Resources are created anew when that begins.
+        // Once there was a system rule, all inbound calls count on a common node, and limits on
+        // this node can refuse a call. Resources are created again when the first system rule comes
+        // into force.
         let counts_inbound = shared.counts_together(direction);
         if is_guarded || counts_inbound {
             return Self::Full;
@@ -111,11 +112,12 @@ impl PathKind {
         match (breakers, params) {
             (None, None) if has_side => Self::FastBesideRing,
             (None, None) => Self::Fast,
-            // Probes and shares would have to be returned after a refusal by either of two rings.
+            // With two rings, probes and shares would have to be returned after a refusal by one of
+            // the rings.
             _ if has_side => Self::Full,
             (Some(_), None) => Self::FastAfterBreakers,
-            // Several shares would have to be refunded in turn, and a rule with a queue or a limit
-            // on calls at once needs more than a share.
+            // Several shares would have to be refunded one by one, and a rule with a queue or a
+            // concurrency limit needs more than a share.
             (None, Some(params)) if params.are_simple() => Self::FastAfterParam,
             (_, Some(_)) => Self::Full,
         }

@@ -1,7 +1,7 @@
 //! Scope nodes of a resource, which count its calls of one origin, or through one context.
 //!
 //! Like a resource, a scope node is immutable except for its counts. After a reload, a new scope
-//! node with the new rules takes over its [`Node`], and so the counts.
+//! node with the new rules takes over its [`Node`], and with it the counts.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc as StdArc;
@@ -37,12 +37,13 @@ pub(crate) struct ScopeKey {
     name: OwnedKey,
 }
 
-/// A borrowed [`ScopeKey`], by which a call looks for its scope node without an allocation.
+/// A borrowed [`ScopeKey`], with which a call looks up its scope node without an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScopeQuery<'a> {
     pub(crate) resource: u64,
     pub(crate) kind: ScopeKind,
-    /// Already [shortened](Key::shortened): a name that is too long for the table is its digest.
+    /// The name, already [shortened](Key::shortened): a name that is too long for the table is
+    /// replaced by its digest.
     pub(crate) name: &'a Key<'a>,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct ScopeNode {
     /// The version of the rules by which the scope node was made.
     version: u64,
     place: TablePlace,
-    /// For how long after its last use the scope node is always kept.
+    /// The minimum time for which the scope node is kept after its last use.
     idle: Duration,
     /// Whether the scope node is for origins that no rule names: one of them, or the overflow.
     is_of_others: bool,
@@ -68,7 +69,8 @@ pub(crate) struct ScopeNode {
 // === impl ScopeNode ===
 
 impl ScopeNode {
-    /// Creates the scope node of `resource` for `query`. It takes over the node of `old`.
+    /// Creates the scope node of `resource` for `query`. It takes over the node of `old`, if there
+    /// is one.
     pub(crate) fn new(
         resource: &Resource,
         query: &ScopeQuery<'_>,
@@ -96,7 +98,7 @@ impl ScopeNode {
         let before = old.map(|old| old.compiled.on(&old.node));
         let (node, compiled) = shared.node(flows, before, longest_wait, NodeOf::ScopeNode, now);
         if slots.is_some() && old.is_some_and(|old| old.slots.is_none()) {
-            // The calls in flight were admitted without a limit on slots, and hold none.
+            // The calls in flight were admitted without a limit on slots, and hold no slots.
             node.mark_older();
         }
         Self {
@@ -175,7 +177,8 @@ impl ScopeNode {
 
 impl Resident for ScopeNode {
     type Key = ScopeKey;
-    /// Nothing is kept of a dropped scope node, as the resource has counted its calls as well.
+    /// The totals of a dropped scope node are not kept, as the resource has counted its calls as
+    /// well.
     type Sum = ();
 
     fn key(&self) -> &ScopeKey {
@@ -187,10 +190,10 @@ impl Resident for ScopeNode {
     }
 
     fn is_idle(&self, now: Tick) -> bool {
-        // An exhausted origin must not come back with a fresh quota, so its node stays until its
-        // windows have passed. The overflow node may be dropped as well: it gets a place in any
-        // table when it is needed again, and would otherwise outlive its resource. The second is
-        // added because `last_used` can be one step earlier than the last use.
+        // An exhausted origin must not return with a fresh quota, so its node stays until its
+        // windows have passed. The overflow node may be dropped as well: it gets a place even in a
+        // full table when it is needed again, and would otherwise outlive its resource. One second
+        // is added because `last_used` can be one step, a second, earlier than the last use.
         let memory = self.compiled.memory(self.node.ring()) + Duration::from_secs(1);
         now - self.node.last_used() > memory.max(self.idle) && !self.node.is_shared()
     }

@@ -1,5 +1,5 @@
-//! Notes whether calls have the origins and contexts that rules on a resource look at. If no call
-//! has one, that is a finding: the rule probably limits nothing.
+//! Notes whether calls have the origins and contexts that rules on a resource need. If no call has
+//! an origin or context, that is a finding: the rule probably limits nothing.
 
 use super::Resource;
 use super::notify::key_missing;
@@ -9,22 +9,22 @@ use crate::hook::Interest;
 use crate::hook::finding::{Finding, Need};
 use crate::rule::Rule;
 
-/// Hooks are notified after this many calls without a key, if no call had one. Few, so that a
-/// mistake shows early; but more than one, as a single call can lack its key for a good reason.
+/// The number of calls without a key after which hooks are notified, if no call had a key. It is
+/// small, so that a mistake is noticed early, but above one, as a single call can lack its key for
+/// a good reason.
 const SUSPICIOUS: u64 = 8;
-/// The most calls without a key that are counted. Counting more would only slow calls down, as all
-/// write to one word.
+/// The maximum number of calls without a key that are counted. Counting more would only slow calls
+/// down, as all calls write to one word.
 const MOST_COUNTED: u64 = 1_024;
-/// The most rules that are searched for the findings of one resource, as a call waits for the
-/// search.
+/// The maximum number of rules that are searched for the findings of one resource, as a call waits
+/// for the search.
 const MOST_RULES: usize = 256;
 
 /// The origins and contexts that rules on a resource need. Keyed rules note missing keys in their
 /// tables.
 #[derive(Debug)]
 pub(super) struct SeenKeys {
-    /// Whether every key that rules look at was seen on a call, so that there is nothing left to
-    /// note.
+    /// Whether every key that rules need was seen on a call, so nothing is left to note.
     are_met: AtomicBool,
     origin: Option<SeenKey>,
     context: Option<SeenKey>,
@@ -32,9 +32,9 @@ pub(super) struct SeenKeys {
 
 #[derive(Debug, Default)]
 struct SeenKey {
-    /// Whether a call had the key. From then on calls without it are not counted.
+    /// Whether any call had the key. From then on, calls without it are no longer counted.
     is_met: AtomicBool,
-    /// Calls without the key.
+    /// The number of calls without the key.
     without: AtomicU64,
 }
 
@@ -61,7 +61,7 @@ impl SeenKeys {
 
 impl SeenKey {
     /// Notes whether a call has the key. Returns true once: for the [`SUSPICIOUS`]th call without
-    /// the key, if none had it.
+    /// the key, if no call had it.
     #[inline]
     fn note(&self, key: Option<&Key<'_>>) -> bool {
         if self.is_met.load(Ordering::Relaxed) {
@@ -90,12 +90,13 @@ impl SeenKey {
 }
 
 impl Resource {
-    /// Notes which of the keys that the resource's rules look at `call` has. Notifies hooks when
-    /// [`SUSPICIOUS`] calls have lacked a key and none has had it.
+    /// Notes which of the keys that the resource's rules need are set on `call`. Notifies hooks
+    /// when [`SUSPICIOUS`] calls have lacked a key and no call has had it.
     #[inline]
     pub(crate) fn note_keys(&self, call: &Call<'_>) {
         if let Some(seen) = self.seen_keys() {
-            // Relaxed suffices: a call that does not see the flag yet notes its keys once more.
+            // Relaxed suffices: a call that does not yet see the flag only notes its keys once
+            // more.
             if !seen.are_met.load(Ordering::Relaxed) {
                 self.note_unmet_keys(seen, call);
             }
@@ -149,8 +150,8 @@ impl Resource {
     }
 }
 
-/// Describes the effect of `rule` on calls without `need`. `None` if it does not need that, or has
-/// a table of keys, which notes calls without a key itself.
+/// Describes the effect of `rule` on calls without `need`. `None` if the rule does not need it, or
+/// if the rule has a table of keys, which notes calls without a key itself.
 fn effect_without(rule: &Rule, need: Need<'_>) -> Option<&'static str> {
     if !rule.needs().contains(&need) || rule.missing_key().is_some() {
         return None;

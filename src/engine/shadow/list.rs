@@ -1,4 +1,4 @@
-//! The list of an engine's rules in shadow mode, and the choice of those that judge a call.
+//! The list of an engine's rules in shadow mode, and the selection of those that judge a call.
 
 use std::sync::Arc as StdArc;
 
@@ -21,7 +21,8 @@ pub(crate) struct Shadows {
     list: ArcSwap<List>,
 }
 
-/// All rules in shadow mode, by resource, so that a call is judged only by those of its resource.
+/// All rules in shadow mode, by resource, so that a call is judged only by the rules for its
+/// resource.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     /// The version of the set of rules to which the shadow rules belong.
@@ -43,7 +44,7 @@ pub(crate) struct NextShadows {
 
 /// A rule of the next set that is in shadow mode.
 struct Wanted<'a> {
-    /// The part of the set that its engine judges by: this rule alone.
+    /// The part of the set by which its engine judges: usually this rule alone.
     part: RuleSelection,
     id: StdArc<str>,
     rule: Option<&'a Rule>,
@@ -52,9 +53,9 @@ struct Wanted<'a> {
 // === impl Shadows ===
 
 impl Shadows {
-    /// Creates the shadow engines of `set`, for calls that begin after `begun`. Each reuses the
-    /// engine of an equal rule or, failing that, of a rule with the same id and resource. Returns
-    /// `None` if there are no shadow rules and there were none.
+    /// Creates the shadow engines of `set`, for calls that begin after `begun`. A rule reuses the
+    /// engine of an equal old rule or, failing that, of an old rule with the same id and resource.
+    /// Returns `None` if there are and were no shadow rules.
     pub(crate) fn prepare(
         &self,
         shared: &EngineContext,
@@ -101,8 +102,8 @@ impl Shadows {
         self.list.store(next.list.clone());
     }
 
-    /// Returns the shadow rules of this version of the set; [`Reloaded`] if another version is in
-    /// force by now.
+    /// Returns the shadow rules of this version of the set; the error [`Reloaded`] if another
+    /// version is in force now.
     pub(crate) fn of_version(&self, version: u64) -> Result<Guard<StdArc<List>>, Reloaded> {
         let list = self.list.load();
         if list.version == version {
@@ -121,7 +122,7 @@ impl Shadows {
 // === impl NextShadows ===
 
 impl NextShadows {
-    /// Finishes the reload of the engines that are reused, once their rules are in force.
+    /// Finishes the reload of the reused engines, once their rules are in force.
     pub(crate) fn settle(&self) {
         for (engine, change) in &self.changes {
             let registry = engine.registry();
@@ -151,7 +152,7 @@ impl List {
     /// Returns the shadow rules for a call of `name` that is counted as `resource`, in the order of
     /// the rules.
     fn of(&self, resource: &str, name: &Key<'_>) -> Vec<&Shadow> {
-        // Merges the three lists, each of which is in order.
+        // Merges the three lists, each of which is sorted.
         let lists = [
             self.of_one
                 .get(&Key::Str(resource))
@@ -204,7 +205,8 @@ impl List {
                 entry.attach_shadows(entries);
                 Verdict::Pass(entry)
             }
-            // When the call will start is unknown, so it cannot report its end to the shadow rules.
+            // The start time of a waiting call is unknown, so it cannot report its end to the
+            // shadow rules.
             other => {
                 for entry in entries {
                     entry.cancel();
@@ -267,7 +269,7 @@ mod tests {
             ("7", Key::Int(7), true),
             ("007", Key::Int(7), false),
             ("::1", ip("::1"), true),
-            // An enforced rule would not match that address either.
+            // An enforced rule would not match this spelling of the address either.
             ("0:0::1", ip("::1"), false),
             ("10.0.0.1", ip("10.0.0.1"), true),
             ("10.0.0.1", ip("10.0.0.2"), false),
@@ -325,8 +327,8 @@ mod tests {
 
     #[test]
     fn a_rule_whose_mode_changes_judges_each_call_exactly_once() {
-        // In shadow mode the rule refuses all calls, and enforced it refuses none, so each call
-        // shows by which it was judged.
+        // In shadow mode, the rule refuses all calls; when enforced, it refuses none. So each call
+        // shows in which mode the rule has judged it.
         let rule = |limit| Rule::from(FlowRule::per_second("r", limit).id("it"));
         let sets = [rule(0).shadow(), rule(1_000_000_000)].map(Rules::from);
         let count = Arc::new(Count::default());

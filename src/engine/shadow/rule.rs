@@ -29,14 +29,14 @@ pub(crate) struct Shadow {
     pub(super) engine: StdArc<Engine>,
 }
 
-/// A call that was let through while a shadow rule asks the store about it.
+/// An admitted call about which a shadow rule still asks the store.
 #[cfg(feature = "shared")]
 #[derive(Debug)]
 struct Undecided {
     /// The context of the engine of the enforced rules.
     shared: StdArc<EngineContext>,
     waiting: Waiting,
-    /// A copy of the call for hooks, if any of them wants these events.
+    /// A copy of the call for hooks, if a hook wants events of shadow rules.
     call: Option<OwnedCall>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(name: &str) -> Self {
-        // As for enforced rules, a key matches by its text, except for a text that equals a
+        // A key matches by its text, like for enforced rules. The exception is a text that equals a
         // reserved name.
         let mut keys = Vec::new();
         for key in Key::spellings(name) {
@@ -79,9 +79,9 @@ impl Shadow {
         self.engine.registry()
     }
 
-    /// Returns `call` as a call to the rule's resource, if it is one. A call that is counted on
-    /// another `resource`, such as the overflow, also matches by its own name: an enforced rule
-    /// would give that name a place in the table.
+    /// Returns `call` as a call to the rule's resource, if the call is for that resource. A call
+    /// that is counted on another `resource`, such as the overflow resource, also matches by its
+    /// own name: an enforced rule would give that name a place in the table.
     pub(super) fn view<'a>(&'a self, resource: &str, call: &Call<'a>) -> Option<Call<'a>> {
         let Some(own) = &self.resource else {
             return Some(*call);
@@ -102,7 +102,7 @@ impl Shadow {
         match verdict {
             Verdict::Pass(entry) => return Some(entry),
             Verdict::Block(blocked) => tell(&shared.hooks, call, &blocked),
-            // A call that begins at once waits only for a store.
+            // A call that begins at once can only wait for a store.
             #[cfg(not(feature = "shared"))]
             Verdict::Wait(_) => {}
             #[cfg(feature = "shared")]
