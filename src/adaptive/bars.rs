@@ -402,7 +402,7 @@ fn no_call_is_refused_at_nine_tenths_of_the_capacity() {
 
 /// Calls of a program that sets no classes.
 #[test]
-fn calls_of_one_class_are_served_as_well() {
+fn a_service_with_one_class_of_calls_meets_its_bars() {
     let one = |load| Trouble::Loads(Model::alone(load));
     let scene = |slots, mean, work, trouble, least: f64| {
         let scene = Scene::new(slots, ms(mean), work, trouble).with(|model| {

@@ -39,8 +39,8 @@ pub(super) struct Strictness {
     /// The number of windows in a row in which no call of the marginal class was refused and a
     /// worker was free.
     pub(super) clean: u8,
-    /// The number of classes that are shut, from the least important one up. The most important of
-    /// them is marginal, the others are excess.
+    /// The number of classes that are shut, from the least important class up. The most important
+    /// shut class is marginal, the other shut classes are excess.
     pub(super) shut: u8,
     /// The room of the marginal class above the limit, in 256ths of a call.
     room: u16,
@@ -65,7 +65,7 @@ pub(super) struct Frame {
 
 /// The observations of a closed window of bounds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown {
+pub(super) struct BoundsObserved {
     /// The calls that ended in the window.
     pub(super) ended: u64,
     /// The refused calls of the marginal class.
@@ -146,7 +146,7 @@ impl Strictness {
     }
 
     /// Opens one class. If no calls of the next marginal class arrive, also opens that class and
-    /// those below it, down to the first class in `seen`. At least `least` classes stay shut.
+    /// further classes down to the first class in `seen`. At least `least` classes stay shut.
     fn open_one(self, seen: u32, least: u8) -> Self {
         let mut shut = self.shut - 1;
         while shut > least && seen & 1 << (CLASSES - usize::from(shut)) == 0 {
@@ -161,7 +161,7 @@ impl Strictness {
     }
 
     /// Returns the strictness after a window of bounds with the observations `shown`.
-    pub(super) fn after(self, shown: Shown, frame: &Frame, settings: &LimiterSettings) -> Self {
+    pub(super) fn after(self, shown: BoundsObserved, frame: &Frame, settings: &LimiterSettings) -> Self {
         let mut next = self.next();
         if self.shut == 0 {
             return next;

@@ -161,7 +161,7 @@ fn the_limit_does_not_change_at_low_load() {
         let limiter = limiter(1, 20);
         let model = model.then(s(30), Trouble::Loads(Model::alone(0.3)));
         let trace = model.run(&limiter, s(60));
-        // From 31 s on: by then, the last window under load has closed, and a probe has ended.
+        // Checked from 31 s on, when the last window under load has closed, and a probe has ended.
         let (lowest, highest) = trace.limits_between(s(31), s(60));
         assert_eq!(lowest, highest, "{what}");
     }

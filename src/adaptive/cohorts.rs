@@ -108,7 +108,7 @@ fn run(scene: &Scene, seed: u64) -> (SceneFigures, WithCohorts) {
 /// 5 % longer. The time to settle is not checked, as one seed of twenty does not settle when half
 /// of the slots are gone.
 #[test]
-fn trouble_costs_the_important_calls_nothing_with_cohorts_either() {
+fn with_cohorts_trouble_costs_important_calls_nothing() {
     for (name, scene, bar) in scenes() {
         if scene.model.slots > 200 {
             continue;
@@ -140,7 +140,7 @@ fn more_tasks_of_several_calls_succeed_where_each_task_is_in_a_cohort() {
         assert!(run.critical_later.min(run.normal_later) >= 0.999, "{run:?}");
         sums = (sums.0 + together, sums.1 + apart);
     }
-    // As documented: nine of a hundred instead of three.
+    // The documentation says nine of a hundred instead of three.
     let means = (sums.0 / 20.0, sums.1 / 20.0);
     assert!((0.085..0.1).contains(&means.0), "{means:?}");
     assert!((0.025..0.035).contains(&means.1), "{means:?}");

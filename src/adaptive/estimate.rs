@@ -34,9 +34,9 @@
 //!
 //! # Source
 //!
-//! The windows and outliers are those of Gradient2 in Netflix's concurrency-limits. The probe is
-//! that of its first gradient algorithm and of BBR. The limit by Little's law and the constants
-//! below were found by simulations; `bars` repeats them.
+//! The windows and the treatment of outliers are taken from Gradient2 in Netflix's
+//! concurrency-limits. The probe is taken from its first gradient algorithm and from BBR. The limit
+//! by Little's law and the constants below were found by simulations; `bars` repeats them.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ const PROBE_EVERY: Duration = Duration::from_secs(10);
 /// The time between two regular probes, as a multiple of the duration of the last one, if that
 /// is longer.
 const PROBE_BREAK: u32 = 20;
-/// The minimum time between a probe and one that starts early because calls have become slower.
+/// The minimum time from a probe to a probe that starts early because calls have become slower.
 const DOUBT_AFTER: Duration = Duration::from_secs(2);
 /// The same minimum as a multiple of the duration of the last probe, if that is longer.
 const DOUBT_BREAK: u32 = 5;
@@ -123,7 +123,7 @@ pub(super) enum Phase {
 
 /// The observations of a window in addition to its samples.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Meanwhile {
+pub(super) struct WindowContext {
     /// The calls in flight when the window closed.
     pub(super) in_flight: u32,
     /// Whether a class was shut when the window closed.
@@ -281,7 +281,7 @@ impl LimitEstimate {
         &mut self,
         settings: &LimiterSettings,
         now: Tick,
-        observed: Meanwhile,
+        observed: WindowContext,
         sample: &Samples,
     ) -> WindowTerms {
         if has_stepped_back(sample.opened.as_nanos(), now.as_nanos()) {
@@ -374,7 +374,7 @@ impl LimitEstimate {
         &mut self,
         settings: &LimiterSettings,
         now: Tick,
-        observed: Meanwhile,
+        observed: WindowContext,
         sample: &Samples,
     ) {
         let Some(short) = sample.mean_ns() else {
@@ -472,7 +472,7 @@ impl LimitEstimate {
         &mut self,
         settings: &LimiterSettings,
         now: Tick,
-        observed: Meanwhile,
+        observed: WindowContext,
         sample: &Samples,
         short: f64,
     ) {
@@ -509,7 +509,7 @@ impl LimitEstimate {
     }
 
     /// Closes the window in which a probe settles.
-    fn settled(&mut self, now: Tick, observed: Meanwhile, sample: &Samples) {
+    fn settled(&mut self, now: Tick, observed: WindowContext, sample: &Samples) {
         if observed.in_flight <= self.level {
             self.phase = Phase::Measuring;
             return;

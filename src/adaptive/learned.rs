@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bounds::{CLASSES, Frame, Shown};
+use super::bounds::{CLASSES, Frame, BoundsObserved};
 use super::estimate::{LimitEstimate, LimiterSettings, small_queue};
 use super::window::{WindowTerms, has_stepped_back};
 use crate::clock::Tick;
@@ -107,7 +107,7 @@ impl Learned {
     pub(super) fn close_bounds(
         &mut self,
         settings: &LimiterSettings,
-        shown: &Shown,
+        shown: &BoundsObserved,
         length: Duration,
         in_flight: u32,
     ) {

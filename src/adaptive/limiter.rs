@@ -4,18 +4,18 @@
 //! The limiter does not admit calls: a call that takes a slot compares the calls in flight with
 //! [`Limiter::bound`] in one atomic step.
 //!
-//! Two windows are open at any time: one of samples, from which the [estimate](super::estimate)
-//! learns, and one of bounds, after which the [strictness](super::bounds) changes. A call that ends
-//! and finds a window due tries to lock the learned state. If another thread holds the lock, the
-//! call continues without it. So there is at most one closer, and no call waits for it. If its
-//! thread is suspended, the windows only grow longer. The closer decides by the terms under the
-//! lock. So a call that was suspended before it took the lock closes only a window that is due by
-//! then.
+//! Two windows are open at any time: a window of samples, from which the
+//! [estimate](super::estimate) learns, and a window of bounds, after which the
+//! [strictness](super::bounds) changes. A call that ends and finds a window due tries to lock the
+//! learned state. If another thread holds the lock, the call continues without it. So there is at
+//! most one closer, and no call waits for it. If its thread is suspended, the windows only grow
+//! longer. The closer decides by the terms under the lock. So a call that was suspended before it
+//! took the lock closes only a window that is due by then.
 
 use std::time::Duration;
 
-use super::bounds::{CLASSES, Shown};
-use super::estimate::{LimitEstimate, LimiterSettings, Meanwhile};
+use super::bounds::{CLASSES, BoundsObserved};
+use super::estimate::{LimitEstimate, LimiterSettings, WindowContext};
 use super::learned::Learned;
 use super::shed::Shed;
 use super::window::{SampleWindow, WindowSpan};
@@ -208,8 +208,8 @@ impl Limiter {
         let Some(samples) = self.window.close(&learned.terms, now, in_flight) else {
             return false;
         };
-        let (was_refused, began_to_shed) = self.shed.take_said();
-        let observed = Meanwhile {
+        let (was_refused, began_to_shed) = self.shed.take_flags();
+        let observed = WindowContext {
             in_flight,
             is_shut: self.shut() > 0,
             was_refused,
@@ -240,7 +240,7 @@ impl Limiter {
         };
         let strictness = self.shed.strictness();
         let gathered = self.shed.gather();
-        let shown = Shown {
+        let shown = BoundsObserved {
             ended: ended.calls,
             refused: gathered.refused(strictness),
             emptied: learned.is_emptied(gathered.lowest),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::bounds::{Frame, Shown};
+use super::bounds::{Frame, BoundsObserved};
 use super::estimate::LimiterSettings;
 use super::shed::Shed;
 use super::window::{SampleWindow, Samples, WindowTerms};
@@ -143,7 +143,7 @@ fn a_refusal_during_a_close() {
             shed.strictness().shut
         })
     };
-    let shown = Shown {
+    let shown = BoundsObserved {
         ended: 100,
         refused: 0,
         emptied: true,
@@ -294,7 +294,7 @@ fn no_refusal_is_lost_during_a_close() {
     check(3, a_refusal_during_a_close);
 }
 
-// No message is expected, as either the refusal or its bounds are lost.
+// No message is expected, as two assertions can fail: the refusal or its bounds are lost.
 #[test]
 #[should_panic]
 fn a_closer_that_overwrites_a_refusal() {

@@ -22,7 +22,7 @@
 //! changed later, the thread that changes it sees all these stores, and its own stores come after
 //! them. The closer changes the word in each window, so this also holds for learned values.
 
-use super::bounds::{CLASSES, Frame, Shown, Strictness};
+use super::bounds::{CLASSES, Frame, BoundsObserved, Strictness};
 use super::estimate::LimiterSettings;
 use crate::base::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 use crate::call::Importance;
@@ -46,7 +46,7 @@ pub(super) struct Shed {
     /// The refused calls of each class in this window.
     refused: [AtomicU32; CLASSES],
     /// Flags that refusals set for the next closer of a window of samples: [`REFUSED`], [`BEGAN`].
-    said: AtomicU32,
+    flags: AtomicU32,
     frame: FrameCell,
 }
 
@@ -96,7 +96,7 @@ impl Shed {
             recent: AtomicU32::new(0),
             lowest: AtomicU32::new(u32::MAX),
             refused: Default::default(),
-            said: AtomicU32::new(0),
+            flags: AtomicU32::new(0),
             frame: FrameCell::default(),
         }
     }
@@ -173,7 +173,7 @@ impl Shed {
         settings: &LimiterSettings,
     ) {
         self.refused[class].fetch_add(1, Ordering::Relaxed);
-        self.said.fetch_or(REFUSED, Ordering::Relaxed);
+        self.flags.fetch_or(REFUSED, Ordering::Relaxed);
         if self.frame.is_known.load(Ordering::Relaxed) == 0 {
             // The response time without a queue is not yet known, so a queue cannot be recognised.
             return;
@@ -202,7 +202,7 @@ impl Shed {
         };
         if is_won {
             if found.shut == 0 {
-                self.said.fetch_or(BEGAN, Ordering::Relaxed);
+                self.flags.fetch_or(BEGAN, Ordering::Relaxed);
             }
             self.publish(settings);
         }
@@ -247,7 +247,7 @@ impl Shed {
     pub(super) fn relax(
         &self,
         found: Strictness,
-        shown: Shown,
+        shown: BoundsObserved,
         frame: &Frame,
         settings: &LimiterSettings,
     ) {
@@ -321,8 +321,8 @@ impl Shed {
 
     /// Takes the flags that refusals have set: whether a call was refused, and whether shedding
     /// began.
-    pub(super) fn take_said(&self) -> (bool, bool) {
-        let said = self.said.swap(0, Ordering::Relaxed);
-        (said & REFUSED != 0, said & BEGAN != 0)
+    pub(super) fn take_flags(&self) -> (bool, bool) {
+        let flags = self.flags.swap(0, Ordering::Relaxed);
+        (flags & REFUSED != 0, flags & BEGAN != 0)
     }
 }

@@ -44,14 +44,14 @@ pub(crate) enum Work {
     Even,
     /// Exponentially distributed.
     Exponential,
-    /// One call in twenty takes nineteen times as long as the others.
+    /// One call in twenty takes nineteen times as long as the other calls.
     Bimodal,
 }
 
 /// How a service works on concurrent calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serving {
-    /// The service works on as many calls as it has slots; the others wait.
+    /// The service works on as many calls as it has slots; further calls wait.
     Queue,
     /// The service works on all calls, which share as many processors as there are slots. From
     /// three calls per processor on, each further call per processor makes the service a tenth

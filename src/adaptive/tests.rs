@@ -25,7 +25,7 @@ fn settings(floor: u32, start: u32, ceiling: u32) -> LimiterSettings {
     }
 }
 
-/// A limiter, and calls that end one after the other.
+/// A limiter, and a sequence of calls that end at it.
 struct CallsInTurn {
     limiter: Limiter,
     now: Tick,
@@ -165,7 +165,7 @@ fn trained_limiter(burst: Duration) -> CallsInTurn {
 }
 
 #[test]
-fn a_refusal_of_an_open_class_shuts_the_least_important_one() {
+fn a_refusal_of_an_open_class_shuts_the_least_important_class() {
     let calls = trained_limiter(MS(500));
     let limiter = &calls.limiter;
     let before = limiter.bounds();

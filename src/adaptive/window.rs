@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_an_hour_counts_as_one_of_a_minute() {
+    fn long_response_times_are_cut_to_a_minute() {
         for rt in [60, 61, 3_600, u64::MAX].map(Duration::from_secs) {
             let window = SampleWindow::new(&ALWAYS);
             window.add(NOW, rt, 1);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_window_takes_no_more() {
+    fn a_full_window_ignores_further_samples() {
         let window = SampleWindow::new(&ALWAYS);
         for _ in 0..20_000 {
             window.add(NOW, MAX_RT, 1);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_window_lasts_for_ten_of_its_response_times() {
+    fn the_first_window_lasts_for_ten_response_times() {
         let at = Tick::from_millis;
         let terms = WindowTerms {
             first: Duration::from_millis(500),

@@ -51,7 +51,7 @@ pub(crate) struct BudgetFigures {
     pub(crate) used: u32,
     /// The units that running calls have reserved.
     pub(crate) reserved: u32,
-    /// The rest of the number of units that a provider has reported, if such a number is in force.
+    /// The units that a provider has left by its last report, if this report is in force.
     pub(crate) provider_left: Option<u32>,
     /// The units that were charged in total.
     pub(crate) charged_total: u64,
@@ -154,8 +154,7 @@ impl CostBudget {
         self.shared.window.load_full()
     }
 
-    /// Returns the rest of the number of units that a provider has reported, if such a number is in
-    /// force.
+    /// Returns the units that a provider has left by its last report, if this report is in force.
     #[inline]
     fn provider_left(&self, now: Tick) -> Option<u32> {
         let number = self.shared.provider.in_force(now)?;

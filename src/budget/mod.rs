@@ -36,8 +36,9 @@
 //!
 //! The number of units that a provider [reports](provider_left) as left is stored as a ceiling:
 //! that number plus the units charged in total by then. An admission reads the ceiling after the
-//! window, and the smaller of both rests applies. The thread that reports the number changes the
-//! version of the gauge afterwards, so a call that has read the window before must read it again.
+//! window. The units left are those of the window or of the provider, whichever are fewer. The
+//! thread that reports the number changes the version of the gauge afterwards, so a call that has
+//! read the window before must read it again.
 
 mod account;
 mod counts;

@@ -85,7 +85,7 @@ fn admission_and_settlement() {
 }
 
 /// One call ends and a second call reserves as much, while a third call is between its reading of
-/// the window and its swap. Only one of them is admitted.
+/// the window and its swap. Only one of the two new calls is admitted.
 fn admissions_and_release() {
     let budget = Arc::new(budget());
     let running = Running::start(&budget, 1).unwrap();

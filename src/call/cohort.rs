@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_stays_in_its_cohort_for_an_hour_and_then_has_another() {
+    fn a_key_changes_its_cohort_every_hour() {
         let hour = |hour: u64, second: u64| Duration::from_secs(hour * 3_600 + second);
         let at = |time| Cohort::at(Key::Str("ann"), time);
         assert_eq!(at(hour(7, 0)), at(hour(7, 3_599)));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_grows_with_the_number_and_is_less_than_all() {
+    fn the_share_grows_with_the_cohort_and_is_never_the_whole() {
         let share = |number, room| Cohort::new(number).unwrap().share(room);
         assert_eq!((share(0, 8), share(64, 8), share(127, 8)), (0, 4, 7));
         assert_eq!(share(127, u32::MAX), u32::MAX / 128 * 127 + 126);

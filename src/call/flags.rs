@@ -110,29 +110,29 @@ mod tests {
 
     #[test]
     fn each_flag_is_set_and_cleared_without_the_others() {
-        let told = |flags: Flags| {
+        let parts = |flags: Flags| {
             let flag = [flags.prioritized(), flags.wants_quota(), flags.is_matched()];
             (flag, flags.direction(), flags.importance())
         };
         let importance = Importance::of(Criticality::Sheddable).with_cohort(Cohort::new(127));
         let some = Flags::DEFAULT.with_importance(importance);
         for flags in [Flags::DEFAULT, some] {
-            let (_, _, importance) = told(flags);
+            let (_, _, importance) = parts(flags);
             let inbound = Direction::Inbound;
-            assert_eq!(told(flags), ([false; 3], inbound, importance));
+            assert_eq!(parts(flags), ([false; 3], inbound, importance));
             let set = flags.with_prioritized(true);
-            assert_eq!(told(set), ([true, false, false], inbound, importance));
+            assert_eq!(parts(set), ([true, false, false], inbound, importance));
             let set = flags.with_wants_quota(true);
-            assert_eq!(told(set), ([false, true, false], inbound, importance));
+            assert_eq!(parts(set), ([false, true, false], inbound, importance));
             let set = flags.with_is_matched(true);
-            assert_eq!(told(set), ([false, false, true], inbound, importance));
+            assert_eq!(parts(set), ([false, false, true], inbound, importance));
             let set = flags.with_direction(Direction::Outbound);
-            assert_eq!(told(set), ([false; 3], Direction::Outbound, importance));
+            assert_eq!(parts(set), ([false; 3], Direction::Outbound, importance));
             let all = set
                 .with_prioritized(true)
                 .with_wants_quota(true)
                 .with_is_matched(true);
-            assert_eq!(told(all), ([true; 3], Direction::Outbound, importance));
+            assert_eq!(parts(all), ([true; 3], Direction::Outbound, importance));
             let none = all
                 .with_prioritized(false)
                 .with_wants_quota(false)

@@ -48,7 +48,7 @@ pub enum Key<'a> {
     Int(u64),
     /// An encoded text, as in a URL. It is the same key as the decoded text.
     #[doc(hidden)]
-    // Users can neither create nor read the text inside.
+    // Users cannot create or read the text inside.
     #[allow(private_interfaces, reason = "extractors alone make and read it")]
     Encoded(Encoded<'a>),
     /// The hash of a long text, or of a secret one.

@@ -171,8 +171,8 @@ impl<'a> Param<'a> {
         }
     }
 
-    /// Creates the parameter `name` without a value, for a call that has no such value. It
-    /// keeps its position among the parameters.
+    /// Creates the parameter `name` without a value, for a call that has no value for it. The
+    /// parameter keeps its position among the call's parameters.
     #[must_use]
     pub const fn missing(name: &'a str) -> Self {
         Self { name, value: None }

@@ -1,7 +1,7 @@
 //! Encoded text, such as a part of a URL, which is identified by its decoded text.
 //!
-//! `ab` and `a%62` decode to the same text, and the hosts `ab` and `AB` are the same. If they were
-//! two keys, a client would have a fresh quota for every spelling of its name. So an encoded text
+//! `ab` and `a%62` decode to the same text, and `ab` and `AB` are the same host. If each spelling
+//! were a key, a client would have a fresh quota for every spelling of its name. So an encoded text
 //! hashes and compares like the decoded text, and is decoded on the stack each time. A text without
 //! anything to decode becomes an ordinary key at no cost.
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn different_texts_give_no_key() {
+    fn spellings_of_different_texts_give_no_key() {
         let only = |spellings: &[&'static str]| {
             let spellings = spellings.iter().copied();
             Encoded::only(spellings.map(Encoded::form)).map(|key| key.to_string())

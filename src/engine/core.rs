@@ -162,7 +162,8 @@ impl Core {
     /// their counts. Does nothing and returns false if `rules` are already in force.
     pub(crate) fn reload(&self, rules: Rules) -> bool {
         let (registry, shared) = (self.registry(), self.registry().shared());
-        // The reading is checked such that the node of all inbound calls can be created with it.
+        // The time is checked for creation, as the node of all inbound calls may be created with
+        // it.
         let begun = shared.time.check_for_creation(shared.time.read());
         let older = registry.begin_reload();
         let present = registry.rules();

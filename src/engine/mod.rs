@@ -80,8 +80,8 @@ impl Engine {
     }
 
     /// Judges a call, with the answer in two forms: see [`SlowVerdict`]. A known resource costs one
-    /// look-up. If the call was `named_by` rules of another version than those in force, it is left
-    /// open as [renamed](Open::Renamed).
+    /// look-up. If the call was `named_by` rules of another version than the rules in force, it is
+    /// left open as [renamed](Open::Renamed).
     #[inline(always)]
     pub(crate) fn judge(
         &self,

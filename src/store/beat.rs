@@ -149,9 +149,9 @@ impl Alive {
     /// reading of the store's clock. A store without data passes a count of 0 and the default
     /// epoch. Returns the new count and epoch, for the store to keep.
     ///
-    /// A count below the one that the process has [seen](Self::seen) shows that the store's data is
-    /// older than its last answer: the store was restarted from a snapshot, or a replica that lags
-    /// has taken over. Then a new epoch begins, as after a loss of all data.
+    /// A count below the count that the process has [seen](Self::seen) shows that the store's data
+    /// is older than its last answer: the store was restarted from a snapshot, or a lagging replica
+    /// has taken over. A new epoch then begins, like after a loss of all data.
     #[must_use]
     pub fn count(&self, count: u64, epoch: Epoch, now: Duration) -> (u64, Epoch) {
         let has_data = epoch != Epoch::default() && count >= self.seen;

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_horizon_is_longer_as_long_as_the_budget_is_spent() {
+    fn the_horizon_is_stretched_while_refills_exceed_the_budget() {
         let mut budget = Budget::new(Tick::ZERO);
         assert_eq!(after_a_second(&mut budget, 0, 10), HORIZON);
         let long = after_a_second(&mut budget, 1_000, 200).as_millis();

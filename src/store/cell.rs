@@ -52,7 +52,7 @@ pub(crate) struct BucketEnd(u64);
 /// Permits that a [`put`](Cell::put) has left outside of the cell. The caller returns them to the
 /// store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct PutRest {
     /// New permits that the cell did not accept.
     pub(crate) new: u32,
     /// Permits of an earlier bucket that the new permits have replaced.
@@ -164,13 +164,13 @@ impl Cell {
     /// Adds `n` permits of the bucket that ends at `end`. Permits of the same bucket that are
     /// already in the cell are kept. Permits of an earlier bucket are removed. If the cell holds
     /// permits of a later bucket, it does not accept the new ones.
-    pub(crate) fn put(&self, end: BucketEnd, n: u32, bucket: Duration) -> Left {
+    pub(crate) fn put(&self, end: BucketEnd, n: u32, bucket: Duration) -> PutRest {
         if n == 0 {
-            return Left::default();
+            return PutRest::default();
         }
         let mut word = self.load();
         loop {
-            let mut left = Left::default();
+            let mut left = PutRest::default();
             let has_lease = word.is_lease() && word.permits > 0;
             let new = if has_lease && word.end().is_bucket_of(end, bucket) {
                 let room = MOST_LEASED - word.permits;
@@ -180,7 +180,7 @@ impl Cell {
                     permits: word.permits + (n - left.new),
                 }
             } else if has_lease && word.end > end.0 {
-                return Left { new: n, old: 0 };
+                return PutRest { new: n, old: 0 };
             } else {
                 left.old = if has_lease { word.permits } else { 0 };
                 left.new = n.saturating_sub(MOST_LEASED);
@@ -334,7 +334,7 @@ mod tests {
     fn permits_end_with_their_bucket_and_never_later() {
         let cell = Cell::default();
         assert_eq!(cell.take(ms(1), 1), LeaseFound::Nothing);
-        assert_eq!(cell.put(end(100), 5, BUCKET), Left::default());
+        assert_eq!(cell.put(end(100), 5, BUCKET), PutRest::default());
         assert_eq!(cell.take(ms(50), 2), LeaseFound::Taken(end(100)));
         assert_eq!(cell.take(ms(50), 4), LeaseFound::Nothing, "three are left");
         assert_eq!(cell.in_hand(ms(99)), Some((end(100), 3)));
@@ -350,10 +350,10 @@ mod tests {
         let cell = Cell::default();
         cell.put(end(100), 5, BUCKET);
         // Another trip has measured the end of the same bucket a little earlier.
-        assert_eq!(cell.put(end(98), 2, BUCKET), Left::default());
+        assert_eq!(cell.put(end(98), 2, BUCKET), PutRest::default());
         assert_eq!(cell.in_hand(ms(1)), Some((end(98), 7)));
-        assert_eq!(cell.put(end(200), 3, BUCKET), Left { new: 0, old: 7 });
-        assert_eq!(cell.put(end(100), 4, BUCKET), Left { new: 4, old: 0 });
+        assert_eq!(cell.put(end(200), 3, BUCKET), PutRest { new: 0, old: 7 });
+        assert_eq!(cell.put(end(100), 4, BUCKET), PutRest { new: 4, old: 0 });
         assert_eq!(cell.in_hand(ms(1)), Some((end(200), 3)));
         assert_eq!(
             cell.put(end(200), u32::MAX - 3, BUCKET).new,
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exhausted_cell_stays_so_until_its_time_or_new_permits() {
+    fn a_cell_stays_exhausted_until_its_time_or_new_permits() {
         let cell = Cell::default();
         cell.exhaust(ms(100));
         let LeaseFound::Exhausted(until) = cell.take(ms(0), 1) else {

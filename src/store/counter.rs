@@ -204,8 +204,8 @@ impl Counter {
     }
 }
 
-/// Converts a float of a value to an integer. Returns 0 if the float is not one that a store
-/// writes.
+/// Converts a float of a value to an integer. Returns 0 if the float is not a whole number in the
+/// range that a store writes.
 fn whole(number: f64) -> u64 {
     /// 2⁵³: up to it, a float holds every whole number exactly.
     const MOST: f64 = 9_007_199_254_740_992.0;
@@ -267,7 +267,7 @@ mod tests {
 
     /// A process that draws the last permit learns the wait from the same answer.
     #[test]
-    fn the_draw_of_the_last_permit_returns_when_there_are_more() {
+    fn the_draw_of_the_last_permit_returns_the_wait_for_more() {
         let mut value = Vec::new();
         assert_eq!(drawn(&mut value, &draw(2, 10, 4), 1_010), (4, 0));
         assert_eq!(drawn(&mut value, &draw(2, 10, 6), 1_110), (6, 90));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_of_the_next_bucket_count_in_the_windows_of_both() {
+    fn permits_of_the_next_bucket_count_in_both_windows() {
         let mut value = Vec::new();
         let next = |firm| Draw {
             next: true,
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn returned_permits_can_be_drawn_again_and_spent_ones_cannot() {
+    fn returned_permits_can_be_drawn_again_and_spent_permits_cannot() {
         let mut value = Vec::new();
         drawn(&mut value, &draw(2, 10, 10), 1_010);
         let booking = |bucket, permits| Booking { bucket, permits };

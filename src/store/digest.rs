@@ -58,7 +58,8 @@ impl Digester {
         })
     }
 
-    /// The name of the counter that one called `counter` has for its day or month of this number.
+    /// Returns the name under which the counter named `counter` counts its day or month with this
+    /// `number`.
     pub(super) fn period(&self, counter: CounterDigest, number: u64) -> CounterDigest {
         [0, 1].map(|at: usize| self.0[at].digest(&Key::Digest(counter[at], number)).get())
     }

@@ -43,7 +43,8 @@ pub enum StoreErrorKind {
     /// The store has refused the request: the password or a permission is missing, the key holds a
     /// value of another type, or no Redis Sentinel knows the master.
     Refused,
-    /// Another server has the key, and it was not found there either.
+    /// The server does not have the key, and the server to which it redirected did not answer for
+    /// it either.
     Moved,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct RuleCounts {
     pub(crate) local: Count,
     /// Permits that were drawn, but given back to the store unused.
     pub(crate) repaid: Count,
-    /// Permits that were drawn and could be neither used nor given back.
+    /// Permits that were drawn, but could not be used or given back.
     pub(crate) lost: Count,
     /// Resets of keys, which give a key its whole quota back.
     pub(crate) resets: Count,

@@ -41,7 +41,7 @@ pub(crate) const COSTS: Terms = Terms {
 
 /// Creates a hub without a store, whose clock always reads 10 ms.
 pub(crate) fn hub() -> Arc<Hub> {
-    let time = Timekeeper::new(Box::new(Still));
+    let time = Timekeeper::new(Box::new(FixedClock));
     Arc::new(Hub::new(None, StoreSettings::new(), time))
 }
 
@@ -179,9 +179,9 @@ model! {
 
 /// A clock that always reads 10 ms.
 #[derive(Debug)]
-struct Still;
+struct FixedClock;
 
-impl Clock for Still {
+impl Clock for FixedClock {
     fn now(&self) -> Tick {
         ms(10)
     }
@@ -189,9 +189,9 @@ impl Clock for Still {
 
 /// A waker that records that it was woken.
 #[derive(Debug, Default)]
-struct Woken(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: std::sync::Arc<Self>) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -316,7 +316,7 @@ model! {
     || {
         let (_, _quota, [ticket], sent) = asked();
         let refiller = thread::spawn(move || grant(sent));
-        let woken = std::sync::Arc::new(Woken::default());
+        let woken = std::sync::Arc::new(WakeFlag::default());
         let waits = !ticket.is_answered(Some(&Waker::from(woken.clone())));
         refiller.join().unwrap();
         assert!(ticket.is_answered(None), "its answer is there");

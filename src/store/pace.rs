@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_on_their_way_take_a_part_of_the_wait() {
+    fn draws_in_flight_take_a_part_of_the_wait() {
         for (wait_ms, trips, draws, each_us, expected) in [
             // No trip was measured yet.
             (200, 0, 1, 1, MOST_OF_TRIP),

@@ -150,7 +150,7 @@ impl StoreSettings {
     ///
     /// A call without an answer by then is decided without the store. Permits that the late answer
     /// grants still count. A store that answers none of three beats in a row within this time is
-    /// considered away. So set it above the slowest answers of a healthy store, including the time
+    /// considered down. So set it above the slowest answers of a healthy store, including the time
     /// that a busy process needs to read them. Set it to no more than a call can spare: when the
     /// store fails, up to four consecutive calls wait this long. Trips should be shorter than a
     /// tenth of the buckets.

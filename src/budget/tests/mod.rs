@@ -91,7 +91,7 @@ fn charges_come_out_of_the_reservation_first() {
 }
 
 #[test]
-fn the_larger_total_counts() {
+fn the_largest_reported_total_counts() {
     let budget = budget(100);
     let account = budget.admit(at(0), 50).unwrap();
     budget.charge(&account, at(0), 7);

@@ -4,7 +4,7 @@ use super::*;
 use std::hash::RandomState;
 
 #[test]
-fn bytes_are_the_same_if_no_byte_differs() {
+fn slices_are_equal_if_no_byte_differs() {
     let bytes: Vec<u8> = (0..40).collect();
     for len in 0..=bytes.len() {
         let bytes = &bytes[..len];
@@ -43,7 +43,7 @@ fn joined_texts_are_the_text_with_a_space() {
 }
 
 #[test]
-fn keys_that_are_equal_hash_alike_however_they_are_written() {
+fn equal_keys_hash_alike_in_all_spellings() {
     // The hash of the tables, which separates its writes.
     let hash = foldhash::quality::RandomState::default();
     // The hash of digests, which does not separate its writes.
@@ -82,7 +82,7 @@ fn pairs_of_keys_hash_differently() {
 }
 
 #[test]
-fn keys_that_are_no_texts_have_other_digests_than_texts() {
+fn digests_of_numbers_and_hashes_differ_from_digests_of_texts() {
     let hash = [RandomState::new(), RandomState::new()];
     let number = u64::from_le_bytes(*b"12345678");
     let keys = [

@@ -19,7 +19,7 @@ pub(crate) struct Arrival {
     pub(crate) place: Option<PlaceInLine>,
     /// The shares and places that the call has received in the lines of its values, if it has
     /// waited in one.
-    pub(crate) shares: Option<Box<OfShares>>,
+    pub(crate) shares: Option<Box<LineShares>>,
     /// The time at which the call arrived, if it has waited.
     pub(crate) since: Option<Tick>,
     /// The leases for which the call has waited, and which the store has granted.
@@ -30,7 +30,7 @@ pub(crate) struct Arrival {
 
 /// The shares and places that a call has received in the lines of its values.
 #[derive(Debug, Default)]
-pub(crate) struct OfShares {
+pub(crate) struct LineShares {
     /// The share that the call has received in line, to be released like a slot.
     pub(crate) own: Option<OwnShare>,
     /// The call's places in lines, the latest place last.

@@ -24,7 +24,7 @@ pub(crate) struct WaitLeases {
 }
 
 /// The next step of a call whose turn has come.
-pub(crate) enum Next {
+pub(crate) enum TurnStep {
     /// The call has all its permits.
     Starts,
     /// The call now waits for the store.
@@ -81,7 +81,7 @@ impl WaitLeases {
     }
 
     /// Takes the permits of a call whose turn has come, or asks for them.
-    pub(crate) fn take(&mut self, now: Tick) -> Result<Next, NoShare> {
+    pub(crate) fn take(&mut self, now: Tick) -> Result<TurnStep, NoShare> {
         let had = self.held.take().unwrap_or_default();
         // The call has already waited for its turn or loan, so it does not wait for another bucket.
         let held = match self.targets.take(now, had, None)? {
@@ -91,11 +91,11 @@ impl WaitLeases {
         Ok(match held {
             Ok(held) => {
                 self.held = Some(held);
-                Next::Starts
+                TurnStep::Starts
             }
             Err(asking) => {
                 self.asking = Some(asking);
-                Next::Asks
+                TurnStep::Asks
             }
         })
     }

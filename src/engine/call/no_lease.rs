@@ -15,7 +15,7 @@ use crate::rule::{LeaseAccount, NoShare};
 pub(crate) enum WaitLeases {}
 
 /// The next step of a call whose turn has come.
-pub(crate) enum Next {
+pub(crate) enum TurnStep {
     /// The call has all its permits.
     Starts,
 }
@@ -33,7 +33,7 @@ impl WaitLeases {
         match *self {}
     }
 
-    pub(crate) const fn take(&mut self, _: Tick) -> Result<Next, NoShare> {
+    pub(crate) const fn take(&mut self, _: Tick) -> Result<TurnStep, NoShare> {
         match *self {}
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct LimitedRing<'a> {
     /// The node whose statistics come from the ring; `None` for the ring of a single rule.
     pub(crate) node: Option<&'a Node>,
     quotas: Quotas<'a>,
-    /// The indices of the rules of the quotas, in the same order.
+    /// The indices of the rules to which the quotas belong, in the order of the quotas.
     indices: &'a [u32],
 }
 

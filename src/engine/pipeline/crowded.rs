@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_refused_by_either_of_two_windows() {
+    fn each_of_two_windows_can_refuse_a_crowd() {
         // The second ring is asked first, and the retry time is the time at which both rings have
         // room.
         for (a_second, a_day, counts) in [(1, 9, [2, 2]), (9, 1, [2, 0]), (1, 1, [2, 0])] {

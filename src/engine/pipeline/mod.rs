@@ -59,10 +59,10 @@
 //!
 //! Every call to a known resource begins in [`try_fast_path`], which returns at once if the
 //! resource has another path. A resource with a second ring has its own function,
-//! [`try_beside_ring`], and so has one with a shared rule, [`try_after_lease`]. If no fast path
-//! lets the call pass, [`fall_back`] continues: with a refusal, with a wait if the call is
-//! prioritized, or with [`judge()`], the slow path through all checks. A call whose resource must
-//! first be created, or created again after a reload, begins with [`judge()`].
+//! [`try_beside_ring`]. A resource with a shared rule has the function [`try_after_lease`]. If no
+//! fast path lets the call pass, [`fall_back`] continues: with a refusal, with a wait if the call
+//! is prioritized, or with [`judge()`], the slow path through all checks. A call whose resource
+//! must first be created, or created again after a reload, begins with [`judge()`].
 
 #[cfg_attr(not(feature = "shared"), path = "no_after_lease.rs")]
 mod after_lease;

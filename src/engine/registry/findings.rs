@@ -1,4 +1,4 @@
-//! Finds mistakes by comparing the names and keys of rules with those of calls: see
+//! Finds mistakes by comparing the names and keys of rules with the names and keys of calls: see
 //! [`finding`](crate::hook::finding).
 
 use std::collections::HashMap;

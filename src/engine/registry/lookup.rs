@@ -310,7 +310,7 @@ mod tests {
     use crate::sentinel::Sentinel;
 
     #[test]
-    fn a_call_by_older_rules_gets_no_scope_node_of_newer_ones() {
+    fn a_call_by_older_rules_gets_no_scope_node_of_newer_rules() {
         let rule = || FlowRule::per_second("r", 0).for_origin("other").strict();
         let others = (0..20).map(|n| FlowRule::per_second(format!("f{n}"), 7));
         let sentinel = Sentinel::new(rule());

@@ -29,7 +29,7 @@ use crate::stat::{Gone, Table, Totals};
 pub(crate) use lookup::Found;
 pub(crate) use own_label::own_label;
 pub(crate) use recent::forget;
-pub(crate) use reload::{Older, RuleChange};
+pub(crate) use reload::{OldRuleSets, RuleChange};
 pub(crate) use routes::Routes;
 
 /// See the [module](self).
@@ -49,7 +49,7 @@ pub(crate) struct Registry {
     renewal: Lock<()>,
     /// Replaced sets of rules that may still be in use. A reload holds this lock from its
     /// beginning, while it creates its set of rules. No call waits for this lock.
-    older: Lock<Older>,
+    older: Lock<OldRuleSets>,
 }
 
 impl Registry {

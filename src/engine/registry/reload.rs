@@ -20,7 +20,7 @@ use crate::stat::Resident;
 const MOST_OLDER: usize = 8;
 
 /// The replaced sets of rules that resources may still keep.
-pub(crate) type Older = Vec<Weak<RuleSet>>;
+pub(crate) type OldRuleSets = Vec<Weak<RuleSet>>;
 
 /// New rules, ready to come into force.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl RuleChange {
 
 impl Registry {
     /// Begins a reload. No other reload runs until the returned lock is dropped.
-    pub(crate) fn begin_reload(&self) -> impl DerefMut<Target = Older> {
+    pub(crate) fn begin_reload(&self) -> impl DerefMut<Target = OldRuleSets> {
         self.older.lock()
     }
 
@@ -65,7 +65,7 @@ impl Registry {
 
     /// Finishes a reload once its rules are in force: renews the resources that must not wait for
     /// their next call.
-    pub(crate) fn settle(&self, mut older: impl DerefMut<Target = Older>, change: &RuleChange) {
+    pub(crate) fn settle(&self, mut older: impl DerefMut<Target = OldRuleSets>, change: &RuleChange) {
         let RuleChange { old, new, .. } = change;
         older.retain(|set| set.strong_count() > 0);
         older.push(StdArc::downgrade(old));

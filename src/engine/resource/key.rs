@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_hashes_as_the_key_that_it_asks_for() {
+    fn a_query_hashes_like_its_key() {
         use std::hash::BuildHasher;
         let state = std::hash::RandomState::new();
         let name = &Key::Joined("GET", "/a");

@@ -4,7 +4,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::held_leases::HeldLeases;
-use super::optional::{MadeOf, OptionalChecks};
+use super::optional::{ResourceInputs, OptionalChecks};
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
 use crate::call::{Call, Key};
@@ -88,7 +88,7 @@ impl Leases {
     /// Creates the shared rules at `indices`. They inherit the counters of equivalent rules in
     /// `old`.
     pub(super) fn new(
-        made_of: &MadeOf<'_>,
+        made_of: &ResourceInputs<'_>,
         indices: &[u32],
         old: Option<&OptionalChecks>,
     ) -> Option<Self> {

@@ -48,7 +48,7 @@ pub(crate) use leases::Leases;
 #[cfg(feature = "shared")]
 pub(crate) use leases::{Asking, LeaseTargets, Taking};
 pub(crate) use optional::OptionalChecks;
-use optional::{MadeOf, RelatedRules};
+use optional::{ResourceInputs, RelatedRules};
 use other_origins::OtherOrigins;
 pub(crate) use path::PathKind;
 
@@ -83,8 +83,8 @@ pub(crate) struct Resource {
     /// matched it at the first call.
     has_safe_name: bool,
     path_kind: PathKind,
-    /// Whether a rule limits the concurrent calls of single origins, or depends on those of a
-    /// related resource.
+    /// Whether a rule limits the concurrent calls of single origins, or depends on the concurrent
+    /// calls of a related resource.
     has_narrow_slots: bool,
     /// Whether requests pass several layers that judge this resource, which is detected by marking
     /// requests: [`UNTRIED`], [`SINGLE`] or [`NESTED`].
@@ -144,7 +144,7 @@ impl Resource {
         };
         let old_breakers = old.and_then(Self::breakers).or(kept_breakers.as_ref());
         let extras = own.and_then(|own| {
-            let made_of = MadeOf {
+            let made_of = ResourceInputs {
                 text: &text,
                 direction: key.direction,
                 rules,
@@ -353,8 +353,8 @@ impl Resource {
         self.related_rules().map_or(&[], |rules| &rules.flow)
     }
 
-    /// Returns whether a rule limits the concurrent calls of single origins, or depends on those of
-    /// a related resource.
+    /// Returns whether a rule limits the concurrent calls of single origins, or depends on the
+    /// concurrent calls of a related resource.
     #[inline]
     pub(crate) const fn has_narrow_slots(&self) -> bool {
         self.has_narrow_slots

@@ -19,7 +19,7 @@ use crate::rule::{
 };
 
 /// The inputs from which the checks of a resource are created.
-pub(super) struct MadeOf<'a> {
+pub(super) struct ResourceInputs<'a> {
     pub(super) text: &'a StdArc<str>,
     pub(super) direction: Direction,
     pub(super) rules: &'a StdArc<RuleSet>,
@@ -78,12 +78,12 @@ impl RelatedRules {
 
 impl OptionalChecks {
     pub(super) fn new(
-        made_of: &MadeOf<'_>,
+        made_of: &ResourceInputs<'_>,
         own: &ResourceRules,
         old: Option<&Self>,
         old_breakers: Option<&Breakers>,
     ) -> Option<Box<Self>> {
-        let &MadeOf {
+        let &ResourceInputs {
             rules, shared, now, ..
         } = made_of;
         let name = (made_of.text, made_of.direction);

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::optional::MadeOf;
+use super::optional::ResourceInputs;
 use crate::engine::context::NodeOf;
 use crate::rule::{CompiledRules, OriginRules, ResourceRules};
 use crate::stat::Node;
@@ -23,7 +23,7 @@ impl OtherOrigins {
     /// Creates the state of other origins for the rules `own` of a resource. Reuses the node of
     /// `old`, if there is one. Returns `None` if these rules have no queue.
     pub(super) fn new(
-        made_of: &MadeOf<'_>,
+        made_of: &ResourceInputs<'_>,
         own: &ResourceRules,
         old: Option<&Self>,
     ) -> Option<Self> {

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_on_inbound_calls_does_not_affect_outbound_ones() {
+    fn a_limit_on_inbound_calls_does_not_affect_outbound_calls() {
         let sentinel = Sentinel::new(SystemRule::new().qps(9));
         drop(sentinel.try_enter(Call::new("r").outbound()));
         let registry = sentinel.registry();

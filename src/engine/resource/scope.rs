@@ -62,7 +62,7 @@ pub(crate) struct ScopeNode {
     place: TablePlace,
     /// The minimum time for which the scope node is kept after its last use.
     idle: Duration,
-    /// Whether the scope node is for origins that no rule names: one of them, or the overflow.
+    /// Whether the scope node is for an origin that no rule names, or is the overflow node.
     is_of_others: bool,
 }
 
@@ -147,8 +147,7 @@ impl ScopeNode {
         self.key.kind
     }
 
-    /// Returns whether the scope node is for origins that no rule names: one of them, or the
-    /// overflow.
+    /// Returns whether the scope node is for an origin that no rule names, or is the overflow node.
     pub(crate) const fn is_of_others(&self) -> bool {
         self.is_of_others
     }

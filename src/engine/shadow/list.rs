@@ -228,7 +228,8 @@ impl<'a> Wanted<'a> {
         Self { part, id, rule }
     }
 
-    /// Returns whether both rules are for the same resource, or both stand for all rules.
+    /// Returns whether this rule and the `old` one are for the same resource, or both stand for all
+    /// rules.
     fn names_like(&self, old: &Shadow) -> bool {
         self.rule.map(Rule::resource) == old.rule.as_ref().map(Rule::resource)
     }

@@ -142,19 +142,19 @@ fn reports_name_what_the_store_does_not_know() {
     assert!(!ledger.must_report(Report::Local, ms(1_010)));
     ledger.book_drawn(7, 10);
     ledger.book_local(7, 3);
-    let told = |ledger: &Ledger, at| -> Vec<_> {
+    let booked = |ledger: &Ledger, at| -> Vec<_> {
         let all = ledger.to_report(ms(at));
-        all.iter().map(|told| (told.bucket, told.permits)).collect()
+        all.iter().map(|booked| (booked.bucket, booked.permits)).collect()
     };
     assert!(ledger.must_report(Report::Local, ms(1_010)));
-    assert_eq!(told(&ledger, 1_010), [(7, 3)]);
+    assert_eq!(booked(&ledger, 1_010), [(7, 3)]);
     assert!(ledger.must_report(Report::All, ms(1_010)));
-    assert_eq!(told(&ledger, 1_050), [(7, 13)]);
-    assert_eq!(told(&ledger, 1_150), [], "the bucket has left the window");
+    assert_eq!(booked(&ledger, 1_050), [(7, 13)]);
+    assert_eq!(booked(&ledger, 1_150), [], "the bucket has left the window");
     let unknown = ledger.unknown(ms(1_010));
     ledger.book_local(7, 2);
     ledger.reported(&unknown, Report::All, ms(1_010));
-    assert_eq!(told(&ledger, 1_010), [(7, 2)], "taken meanwhile");
+    assert_eq!(booked(&ledger, 1_010), [(7, 2)], "taken meanwhile");
     let unknown = ledger.unknown(ms(1_010));
     ledger.reported(&unknown, Report::Local, ms(1_010));
     assert!(
@@ -202,8 +202,8 @@ fn permits_from_before_a_step_back_of_the_clock_are_reported_once() {
     ledger.see(Seen::new(3, rest, ms(1_010), ms(1_010)), 60);
     assert_eq!(ledger.held(3), 15, "all of it is in the present bucket");
     ledger.must_report(Report::All, ms(1_010));
-    let told = |bucket, permits| vec![Booking { bucket, permits }];
-    assert_eq!(ledger.to_report(ms(1_010)), told(3, 15));
+    let booked = |bucket, permits| vec![Booking { bucket, permits }];
+    assert_eq!(ledger.to_report(ms(1_010)), booked(3, 15));
     for later in [200, 400, 500] {
         assert_eq!(ledger.to_report(ms(1_010 + later)), [], "{later} ms later");
     }
@@ -211,7 +211,7 @@ fn permits_from_before_a_step_back_of_the_clock_are_reported_once() {
 
 /// If other permits did as well, each unused permit would cost a draw.
 #[test]
-fn only_borrowed_permits_go_back_without_another_draw() {
+fn only_borrowed_permits_are_returned_without_another_draw() {
     let mut ledger = answered(100, 2, 60);
     ledger.book_drawn(6, 1);
     ledger.book_drawn(7, 1);
@@ -224,7 +224,7 @@ fn only_borrowed_permits_go_back_without_another_draw() {
 }
 
 #[test]
-fn a_call_that_has_asked_for_a_bucket_waits_in_it_when_it_has_begun() {
+fn calls_that_asked_ahead_wait_normally_once_their_bucket_begins() {
     let mut ledger = answered(100, 2, 0);
     let asker = || Asker {
         weight: 1,
@@ -273,9 +273,9 @@ fn permits_are_returned_to_their_own_bucket_or_dropped() {
     // After the store has lost its data, permits scheduled for return are not reported.
     let mut ledger = with_back(9);
     ledger.must_report(Report::All, ms(1_010));
-    let told = vec![Booking {
+    let booked = vec![Booking {
         bucket: 7,
         permits: 5,
     }];
-    assert_eq!((ledger.to_report(ms(1_010)), back(&ledger)), (told, 0));
+    assert_eq!((ledger.to_report(ms(1_010)), back(&ledger)), (booked, 0));
 }

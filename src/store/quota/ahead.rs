@@ -21,7 +21,7 @@ use crate::store::ticket::Answer;
 
 impl SharedQuota {
     /// Returns the estimated time at which a call of `weight` could start with permits of the next
-    /// bucket. Returns `None` if the call gets no such permits, or if it could not start before
+    /// bucket. Returns `None` if the call would get no permits, or if it could not start before
     /// `latest`.
     pub(crate) fn lends_at(&self, now: Tick, weight: u32, latest: Tick) -> Option<Tick> {
         let mut books = self.books.lock();

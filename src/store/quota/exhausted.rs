@@ -106,8 +106,9 @@ impl SharedQuota {
         self.cell.reopen();
     }
 
-    /// Forgets all permits of this process after its key was reset: taken ones, those in the cell,
-    /// and those to report or to return. Returns whether the process had taken any.
+    /// Forgets all permits of this process after its key was reset: permits that calls have taken,
+    /// permits in the cell, and permits to report or to return. Returns whether calls had taken
+    /// any.
     pub(in crate::store) fn start_anew(&self) -> bool {
         let mut books = self.books.lock();
         let Some(ledger) = books.ledger() else {

@@ -92,7 +92,8 @@ model! {
         let valid = reserved(&hub, &quota);
         let (ticket, sent) = asked(&hub, &quota, 1, EARLY);
         let refiller = thread::spawn(move || grant(sent, 1, 2, LATE));
-        // The call has cost one of its three units, and has read the clock in the first bucket.
+        // The call has cost one of its three units, so it returns two. It has read the clock in the
+        // first bucket.
         SharedQuota::give_back(&quota, valid, 2, EARLY);
         refiller.join().unwrap();
         assert!(matches!(ticket.take(LATE), Answer::Granted(_)));

@@ -6,7 +6,7 @@ use crate::clock::Tick;
 use crate::stat::TablePlace;
 use crate::store::StoreKey;
 use crate::store::books::Books;
-use crate::store::cell::{BucketEnd, Cell, LeaseFound, Left};
+use crate::store::cell::{BucketEnd, Cell, LeaseFound, PutRest};
 use crate::store::digest::CounterDigest;
 use crate::store::ledger::{Ledger, Uncounted};
 use crate::store::settings::WhenDown;
@@ -253,7 +253,7 @@ impl SharedQuota {
         end: BucketEnd,
         weight: u32,
         are_local: bool,
-    ) -> Left {
+    ) -> PutRest {
         self.count(ledger);
         let out = self.cell.put(end, weight, self.rule.window.bucket);
         if out.new == weight {

@@ -306,7 +306,7 @@ impl Masters {
         error.is_none() && !self.0.known.lock().must_mend
     }
 
-    /// Asks the connected masters for the slot map, one after the other, until one answers.
+    /// Asks the connected masters in sequence for the slot map, until one answers.
     async fn find_slots(&self) -> Option<SlotMap> {
         let all: Vec<_> = self.0.known.lock().links.keys().cloned().collect();
         for at in all {
@@ -364,7 +364,7 @@ async fn mend_all(masters: Weak<ClusterState>) {
         if masters.mend_once().await {
             let mut known = masters.0.known.lock();
             // The task is removed under the same lock under which `must_mend` is read. So a trip
-            // that finds more to mend either starts a new task, or is noticed here.
+            // that sets `must_mend` starts a new task, or the flag is noticed here.
             if !known.must_mend || !known.links.values().any(MasterLink::is_open) {
                 known.mender = None;
                 return;

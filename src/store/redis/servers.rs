@@ -265,7 +265,8 @@ fn is_secure(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// Creates the address of a server that is reached in the same way as the one at `like`.
+/// Creates the address of a server that is reached in the same way as the server at `like`, with or
+/// without TLS.
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 pub(super) fn with_address(like: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
     match like.clone() {

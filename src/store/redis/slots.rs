@@ -138,7 +138,7 @@ mod tests {
 
     /// Compares the check value of CRC-16/XMODEM, and slots that a server has reported.
     #[test]
-    fn slots_equal_those_of_servers() {
+    fn slots_are_computed_like_by_a_server() {
         assert_eq!(checksum(b"123456789"), 0x31c3);
         for (key, slot) in [
             ("foo", 12_182),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_host_is_the_one_that_was_asked() {
+    fn an_unknown_host_is_replaced_by_the_asked_host() {
         let answer = Value::Array(vec![
             range(0, 9, text(""), 7_000),
             range(10, 19, Value::Nil, 7_001),

@@ -2,8 +2,8 @@
 //! plain text.
 //!
 //! A server at its limit of clients sends an error and closes the connection. The client has
-//! usually written by then, so the error is lost. A server without TLS reads a TLS handshake as the
-//! beginning of a long line, and waits for the rest.
+//! usually written before it reads the error, so the error is lost. A server without TLS reads a
+//! TLS handshake as the beginning of a long line, and waits for the rest.
 
 use std::error::Error;
 use std::time::Duration;

@@ -80,7 +80,7 @@ pub(super) struct Refiller {
     gap: Duration,
     /// The epoch of the store by the answer to the last beat.
     epoch: Epoch,
-    /// When `Recovering` ends, if all reports are sent by then.
+    /// The end of `Recovering`, if all reports are sent before it.
     recovers_until: Tick,
     /// Counters for which the next trips draw.
     due: Vec<Arc<SharedQuota>>,

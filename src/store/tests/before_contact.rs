@@ -17,7 +17,7 @@ const BEGIN: Duration = Duration::new(1_790_000_011, 123_456_789);
 
 /// The clock of a process that was started at some time after [`BEGIN`].
 #[derive(Debug)]
-struct Began {
+struct ProcessClock {
     /// The time since [`BEGIN`], in ns.
     time: StdArc<AtomicU64>,
     /// When the process was started, in ns since [`BEGIN`].
@@ -26,7 +26,7 @@ struct Began {
     first: Tick,
 }
 
-impl Clock for Began {
+impl Clock for ProcessClock {
     fn now(&self) -> Tick {
         let time = self.time.load(Ordering::Relaxed);
         self.first + Duration::from_nanos(time.saturating_sub(self.at_ns))
@@ -35,12 +35,12 @@ impl Clock for Began {
 
 /// For each process: the time of its start, in thousandths of a window, and the uptime of its
 /// machine, in hours.
-type Begins = [(u64, u64); 4];
+type StartTimes = [(u64, u64); 4];
 
 /// Returns the maximum number of calls that were admitted in any window by the wall clock. If
 /// `goes_by_wall`, the clocks of the processes are aligned to the wall clock; otherwise they count
 /// from the start of their machines.
-async fn worst(window: Duration, buckets: u32, begins: Begins, goes_by_wall: bool) -> u32 {
+async fn worst(window: Duration, buckets: u32, begins: StartTimes, goes_by_wall: bool) -> u32 {
     let time = StdArc::new(AtomicU64::new(0));
     let setup = Setup {
         buckets,
@@ -53,7 +53,7 @@ async fn worst(window: Duration, buckets: u32, begins: Begins, goes_by_wall: boo
         let at_ns = window_ns / 1_000 * part;
         let own = Tick::ZERO + Duration::from_secs(3_600 * hours) + Duration::from_nanos(at_ns);
         let wall: SystemTime = UNIX_EPOCH + BEGIN + Duration::from_nanos(at_ns);
-        let clock = Began {
+        let clock = ProcessClock {
             time: time.clone(),
             at_ns,
             first: if goes_by_wall {

@@ -287,7 +287,7 @@ async fn no_permit_is_granted_twice_when_the_store_loses_its_data() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_rule_admits_nothing_without_the_store_and_an_open_one_all() {
+async fn without_the_store_a_closed_rule_admits_nothing_and_an_open_rule_all() {
     for (when_down, admits) in [(WhenDown::Closed, false), (WhenDown::Open, true)] {
         let setup = Setup {
             when_down,
@@ -311,7 +311,7 @@ async fn a_closed_rule_admits_nothing_without_the_store_and_an_open_one_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unused_permits_go_back_at_shutdown() {
+async fn unused_permits_are_returned_at_shutdown() {
     let clock = TokioClock::new();
     let store = MemoryStore::with_clock(clock);
     let setup = Setup {

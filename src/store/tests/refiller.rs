@@ -41,7 +41,7 @@ impl Clock for Ahead {
 
 /// If the process used its own clock, it would take its share twice in one window of the store.
 #[tokio::test(start_paused = true)]
-async fn a_counter_that_was_at_rest_knows_the_buckets_of_a_store_that_is_away() {
+async fn a_new_ledger_knows_the_buckets_of_an_unreachable_store() {
     let clock = TokioClock::new();
     let store = MemoryStore::with_clock(Ahead(clock));
     let process = Process::new(Setup::default(), &store, clock);
@@ -65,7 +65,7 @@ async fn a_counter_that_was_at_rest_knows_the_buckets_of_a_store_that_is_away() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_counter_is_refilled_in_time_and_one_at_rest_is_not() {
+async fn busy_counters_are_refilled_in_time_and_unused_counters_are_not() {
     let clock = TokioClock::new();
     let store = MemoryStore::with_clock(clock);
     store.set_fault(Some(Fault::SlowRequest(Duration::from_millis(1))));
@@ -96,7 +96,7 @@ async fn a_busy_counter_is_refilled_in_time_and_one_at_rest_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_counter_that_is_exhausted_is_asked_about_every_20_ms() {
+async fn a_busy_exhausted_counter_asks_the_store_every_20_ms() {
     let clock = TokioClock::new();
     let store = MemoryStore::with_clock(clock);
     store.set_fault(Some(Fault::SlowRequest(Duration::from_millis(1))));
@@ -123,7 +123,7 @@ async fn a_busy_counter_that_is_exhausted_is_asked_about_every_20_ms() {
 /// An engine can be built before a fork, and its store started in each forked process.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
-async fn processes_that_fork_count_as_one_each() {
+async fn forked_processes_are_counted_separately() {
     let store = StdArc::new(MemoryStore::with_clock(TokioClock::new()));
     let time = Timekeeper::new(Box::new(TokioClock::new()));
     let hub = Hub::new(Some(store.clone()), StoreSettings::new(), time);

@@ -42,10 +42,10 @@ impl QuotaLeft {
 ///
 /// An empty one is a null pointer in size and cost.
 #[derive(Debug, Default)]
-pub(crate) struct QuotasLeft(Option<Noted>);
+pub(crate) struct QuotasLeft(Option<NotedQuotas>);
 
 #[derive(Debug)]
-struct Noted {
+struct NotedQuotas {
     /// The quota of the first unit. Most calls have no other.
     first: QuotaLeft,
     more: Vec<QuotaLeft>,
@@ -58,7 +58,7 @@ impl QuotasLeft {
     pub(crate) fn note(&mut self, left: QuotaLeft) {
         let Some(noted) = &mut self.0 else {
             let more = Vec::new();
-            self.0 = Some(Noted { first: left, more });
+            self.0 = Some(NotedQuotas { first: left, more });
             return;
         };
         for other in iter::once(&mut noted.first).chain(&mut noted.more) {
@@ -74,7 +74,7 @@ impl QuotasLeft {
 
     /// Notes all quotas of `other`.
     pub(crate) fn note_all(&mut self, other: Self) {
-        if let Some(Noted { first, more }) = other.0 {
+        if let Some(NotedQuotas { first, more }) = other.0 {
             self.note(first);
             for left in more {
                 self.note(left);

@@ -25,7 +25,7 @@ use crate::engine::registry::Registry;
 use crate::stat::{Nothing, Reloaded, Visit};
 
 /// The maximum number of rounds in which rules are asked for a time at which all have room. They
-/// agree in the second round, or in the third if one of them warms up; the limit only guards
+/// agree in the second round, or in the third if a rule has a warm-up. The limit only guards
 /// against an endless loop.
 const MOST_ROUNDS: u32 = 64;
 

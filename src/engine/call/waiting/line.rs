@@ -7,7 +7,7 @@ use super::{Rest, WaitingInner};
 use crate::blocked::Blocked;
 use crate::clock::Tick;
 use crate::engine::call::arrival::PlaceInLine;
-use crate::engine::call::lease::Next;
+use crate::engine::call::lease::TurnStep;
 use crate::engine::call::verdict::Verdict;
 use crate::rule::{OwnShare, ShareInLine, SlotLimit};
 use crate::stat::{Node, SlotHold};
@@ -29,7 +29,7 @@ pub(crate) enum InLine {
 
 /// The slot, share or leases that a call has received in line.
 #[must_use]
-pub(super) enum Got {
+pub(super) enum Received {
     Slot(SlotHold),
     Share(OwnShare),
     /// The permits of shared rules, which stay in `WaitingInner::leases`.
@@ -91,7 +91,7 @@ impl WaitingInner {
             return Ok(true);
         };
         let next = leases.take(now);
-        if let Ok(Next::Starts) = next {
+        if let Ok(TurnStep::Starts) = next {
             return Ok(true);
         }
         if let Some(hold) = slot.take() {
@@ -139,7 +139,7 @@ impl WaitingInner {
     }
 
     /// Leaves the line. Returns the slot, share or permits, if the call has received them.
-    pub(super) fn cancel_wait(&mut self, now: Tick) -> Option<Got> {
+    pub(super) fn cancel_wait(&mut self, now: Tick) -> Option<Received> {
         let line = self.line.take()?;
         self.nodes.each(Node::note_out_of_line);
         // The rest of the allowed time is kept for the next wait in this line.
@@ -149,15 +149,15 @@ impl WaitingInner {
                 let place = self.place.as_mut()?;
                 place.left = place.left.saturating_sub(used);
                 let ticket = place.ticket;
-                self.node().cancel_wait(ticket).map(Got::Slot)
+                self.node().cancel_wait(ticket).map(Received::Slot)
             }
             InLine::Share => {
                 let place = self.shares.as_deref_mut()?.places.last_mut()?;
                 place.left = place.left.saturating_sub(used);
-                place.cancel(now).map(Got::Share)
+                place.cancel(now).map(Received::Share)
             }
-            InLine::Store => self.leases.as_mut()?.settle(now).then_some(Got::Leases),
-            InLine::Bucket => Some(Got::Leases),
+            InLine::Store => self.leases.as_mut()?.settle(now).then_some(Received::Leases),
+            InLine::Bucket => Some(Received::Leases),
         }
     }
 
@@ -197,22 +197,22 @@ impl WaitingInner {
         }
         match self.cancel_wait(self.asked) {
             None => {}
-            Some(Got::Slot(hold)) => self.node().release_slot(hold),
-            Some(Got::Share(share)) => share.release(self.asked),
-            Some(Got::Leases) => unreachable!("it waits for the store no more"),
+            Some(Received::Slot(hold)) => self.node().release_slot(hold),
+            Some(Received::Share(share)) => share.release(self.asked),
+            Some(Received::Leases) => unreachable!("it waits for the store no more"),
         }
     }
 
     /// Takes the slot or share for which the call waits in `line`, beyond the limit. Takes none if
     /// as many calls as may wait are already beyond the limit.
-    pub(super) fn take_beyond(&self, now: Tick, line: InLine) -> Option<Got> {
+    pub(super) fn take_beyond(&self, now: Tick, line: InLine) -> Option<Received> {
         let resource = self.nodes.resource();
         match line {
             InLine::Slot => {
                 let slots = self.place?.slots;
                 let queue = resource.slot_queue(slots)?;
                 let beyond = self.node().slots_in_use().saturating_sub(slots.limit);
-                let slot = || Got::Slot(self.node().take_slot_anyway());
+                let slot = || Received::Slot(self.node().take_slot_anyway());
                 (beyond < queue.max_waiting).then(slot)
             }
             InLine::Share => {
@@ -221,7 +221,7 @@ impl WaitingInner {
                 };
                 let (params, rule) = (resource.params()?, self.share_place().rule);
                 let share = call.with(|call| params.share_beyond(rule, call, now));
-                share.map(Got::Share)
+                share.map(Received::Share)
             }
             InLine::Store | InLine::Bucket => None,
         }

@@ -31,7 +31,7 @@ use crate::base::timer::{self, NoTimer, Timer};
 use crate::blocked::{BlockKind, Blocked};
 use crate::call::{Call, Importance, OwnedCall};
 use crate::clock::Tick;
-use crate::engine::call::arrival::{Arrival, OfShares, PlaceInLine};
+use crate::engine::call::arrival::{Arrival, LineShares, PlaceInLine};
 use crate::engine::call::entry::Entry;
 use crate::engine::call::lease::WaitLeases;
 use crate::engine::call::nodes::{CallNodes, Claims};
@@ -40,7 +40,7 @@ use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::Resource;
 use crate::stat::Node;
 
-use line::Got;
+use line::Received;
 pub(crate) use line::InLine;
 
 /// The operations of an engine that a waiting call needs to be judged again.
@@ -127,7 +127,7 @@ struct WaitingInner {
     place: Option<PlaceInLine>,
     /// The call's places in lines for shares, if it has or had any. The last place is the current
     /// one.
-    shares: Option<Box<OfShares>>,
+    shares: Option<Box<LineShares>>,
     /// The permits of shared rules, if the call needs any.
     leases: Option<Box<WaitLeases>>,
     /// The step after the wait.
@@ -412,7 +412,7 @@ impl Waiting {
             return inner.resume(now, None);
         };
         match inner.cancel_wait(now) {
-            Some(Got::Leases) if line == InLine::Store && inner.waits_for_bucket(now) => {
+            Some(Received::Leases) if line == InLine::Store && inner.waits_for_bucket(now) => {
                 Verdict::Wait(Self { inner: Some(inner) })
             }
             Some(got) => inner.resume(now, Some(got)),
@@ -483,11 +483,11 @@ impl WaitingInner {
 
     /// Judges the call again, or starts it, with the slot or share that it has `got` in line, if
     /// any.
-    fn resume(mut self: Box<Self>, now: Tick, got: Option<Got>) -> Verdict {
+    fn resume(mut self: Box<Self>, now: Tick, got: Option<Received>) -> Verdict {
         let (slot, share) = match got {
-            None | Some(Got::Leases) => (None, None),
-            Some(Got::Slot(hold)) => (Some(hold), None),
-            Some(Got::Share(share)) => (None, Some(share)),
+            None | Some(Received::Leases) => (None, None),
+            Some(Received::Slot(hold)) => (Some(hold), None),
+            Some(Received::Share(share)) => (None, Some(share)),
         };
         let mut shares = self.shares.take();
         let leases = self.leases.as_mut();
