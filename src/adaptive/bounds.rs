@@ -161,7 +161,12 @@ impl Strictness {
     }
 
     /// Returns the strictness after a window of bounds with the observations `shown`.
-    pub(super) fn after(self, shown: BoundsObserved, frame: &Frame, settings: &LimiterSettings) -> Self {
+    pub(super) fn after(
+        self,
+        shown: BoundsObserved,
+        frame: &Frame,
+        settings: &LimiterSettings,
+    ) -> Self {
         let mut next = self.next();
         if self.shut == 0 {
             return next;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bounds::{CLASSES, Frame, BoundsObserved};
+use super::bounds::{BoundsObserved, CLASSES, Frame};
 use super::estimate::{LimitEstimate, LimiterSettings, small_queue};
 use super::window::{WindowTerms, has_stepped_back};
 use crate::clock::Tick;

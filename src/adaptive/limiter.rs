@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use super::bounds::{CLASSES, BoundsObserved};
+use super::bounds::{BoundsObserved, CLASSES};
 use super::estimate::{LimitEstimate, LimiterSettings, WindowContext};
 use super::learned::Learned;
 use super::shed::Shed;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::bounds::{Frame, BoundsObserved};
+use super::bounds::{BoundsObserved, Frame};
 use super::estimate::LimiterSettings;
 use super::shed::Shed;
 use super::window::{SampleWindow, Samples, WindowTerms};

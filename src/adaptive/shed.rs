@@ -22,7 +22,7 @@
 //! changed later, the thread that changes it sees all these stores, and its own stores come after
 //! them. The closer changes the word in each window, so this also holds for learned values.
 
-use super::bounds::{CLASSES, Frame, BoundsObserved, Strictness};
+use super::bounds::{BoundsObserved, CLASSES, Frame, Strictness};
 use super::estimate::LimiterSettings;
 use crate::base::sync::{AtomicU32, AtomicU64, Bug, Ordering, planted};
 use crate::call::Importance;

@@ -65,7 +65,11 @@ impl Registry {
 
     /// Finishes a reload once its rules are in force: renews the resources that must not wait for
     /// their next call.
-    pub(crate) fn settle(&self, mut older: impl DerefMut<Target = OldRuleSets>, change: &RuleChange) {
+    pub(crate) fn settle(
+        &self,
+        mut older: impl DerefMut<Target = OldRuleSets>,
+        change: &RuleChange,
+    ) {
         let RuleChange { old, new, .. } = change;
         older.retain(|set| set.strong_count() > 0);
         older.push(StdArc::downgrade(old));

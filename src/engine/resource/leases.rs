@@ -4,7 +4,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::held_leases::HeldLeases;
-use super::optional::{ResourceInputs, OptionalChecks};
+use super::optional::{OptionalChecks, ResourceInputs};
 use crate::base::small_vec::SmallVec;
 use crate::base::sync::Arc;
 use crate::call::{Call, Key};

@@ -48,7 +48,7 @@ pub(crate) use leases::Leases;
 #[cfg(feature = "shared")]
 pub(crate) use leases::{Asking, LeaseTargets, Taking};
 pub(crate) use optional::OptionalChecks;
-use optional::{ResourceInputs, RelatedRules};
+use optional::{RelatedRules, ResourceInputs};
 use other_origins::OtherOrigins;
 pub(crate) use path::PathKind;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::optional::{ResourceInputs, OptionalChecks};
+use super::optional::{OptionalChecks, ResourceInputs};
 use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::rule::SharedCostRule;
@@ -17,7 +17,11 @@ pub(crate) enum Leases {}
 pub(crate) enum HeldLeases {}
 
 impl Leases {
-    pub(super) const fn new(_: &ResourceInputs<'_>, _: &[u32], _: Option<&OptionalChecks>) -> Option<Self> {
+    pub(super) const fn new(
+        _: &ResourceInputs<'_>,
+        _: &[u32],
+        _: Option<&OptionalChecks>,
+    ) -> Option<Self> {
         None
     }
 

@@ -144,7 +144,9 @@ fn reports_name_what_the_store_does_not_know() {
     ledger.book_local(7, 3);
     let booked = |ledger: &Ledger, at| -> Vec<_> {
         let all = ledger.to_report(ms(at));
-        all.iter().map(|booked| (booked.bucket, booked.permits)).collect()
+        all.iter()
+            .map(|booked| (booked.bucket, booked.permits))
+            .collect()
     };
     assert!(ledger.must_report(Report::Local, ms(1_010)));
     assert_eq!(booked(&ledger, 1_010), [(7, 3)]);

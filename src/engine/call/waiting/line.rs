@@ -156,7 +156,11 @@ impl WaitingInner {
                 place.left = place.left.saturating_sub(used);
                 place.cancel(now).map(Received::Share)
             }
-            InLine::Store => self.leases.as_mut()?.settle(now).then_some(Received::Leases),
+            InLine::Store => self
+                .leases
+                .as_mut()?
+                .settle(now)
+                .then_some(Received::Leases),
             InLine::Bucket => Some(Received::Leases),
         }
     }

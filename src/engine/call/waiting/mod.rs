@@ -40,8 +40,8 @@ use crate::engine::call::verdict::Verdict;
 use crate::engine::resource::Resource;
 use crate::stat::Node;
 
-use line::Received;
 pub(crate) use line::InLine;
+use line::Received;
 
 /// The operations of an engine that a waiting call needs to be judged again.
 pub(crate) trait JudgeAgain: fmt::Debug + Send + Sync {
