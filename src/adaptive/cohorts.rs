@@ -12,6 +12,7 @@ use crate::call::Cohort;
 use crate::clock::Tick;
 use crate::stat::{Ends, Outcome};
 
+/// The number of cohorts, with numbers from 0.
 const COHORTS: usize = 128;
 
 /// A limiter that assigns each call to a random cohort, and counts the sheddable calls of each

@@ -52,18 +52,20 @@ const LEAST: u32 = 3;
 pub(super) const TOLERANCE: f64 = 1.3;
 /// A window with a longer mean is inflated: calls were clearly slower than without a queue.
 const INFLATED: f64 = 1.25;
-/// A mean below this fraction of the long response time is lower by more than noise.
+/// A mean below this fraction of the long response time differs from it by more than noise.
 const CLEARLY_LESS: f64 = 0.75;
-/// Response times above this multiple of the long one count as the multiple.
+/// Response times above this multiple of the long response time are cut to it.
 const OUTLIER: f64 = 8.0;
 /// The number of samples over which the long response time is averaged.
 const LONG_SAMPLES: f64 = 600.0;
 
-/// The shortest window. Within the bounds, a window lasts two response times.
+/// The minimum length of a window. Between the minimum and [`LONGEST`], a window lasts two long
+/// response times.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The shortest window while the limit grows after a probe.
+/// The minimum length of a window while the limit grows after a probe. It is shorter, so that the
+/// limit grows fast.
 const SHORTEST_COLD: Duration = Duration::from_millis(20);
-/// The longest window with [`SAMPLES`] samples.
+/// The length from which a window closes with [`FEW_SAMPLES`] samples.
 const LONGEST: Duration = Duration::from_secs(1);
 /// The minimum number of samples with which a window closes.
 const SAMPLES: u32 = 100;

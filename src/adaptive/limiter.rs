@@ -24,7 +24,7 @@ use crate::call::Importance;
 use crate::clock::{Tick, nanos};
 use crate::stat::{Ends, Outcome};
 
-/// The shortest retry time of excess calls.
+/// The minimum retry time of excess calls.
 const SHORTEST_RETRY: Duration = Duration::from_secs(2);
 /// The number of different retry times, one second apart, which are returned in turn so that calls
 /// do not come back together.

@@ -16,8 +16,10 @@ use crate::base::sync::{Arc, AtomicU32, Bug, Lock, Ordering};
 use crate::call::{Criticality, Importance};
 use crate::clock::Tick;
 
+/// The terms of a window that any call may close.
 const ALWAYS: WindowTerms = WindowTerms::ALWAYS;
 
+/// The time of all calls.
 const NOW: Tick = Tick::from_nanos(1_000);
 
 /// A window of samples with its terms behind a lock, as in a limiter.
@@ -84,6 +86,7 @@ fn a_suspended_closer() {
     assert!(!(ours && theirs), "the next window was not due");
 }
 
+/// Settings with a burst, so that the bounds of the classes differ.
 const SETTINGS: LimiterSettings = LimiterSettings {
     floor: 1,
     ceiling: 1_000,
@@ -91,8 +94,10 @@ const SETTINGS: LimiterSettings = LimiterSettings {
     burst: Duration::from_millis(500),
 };
 
+/// The bits of all four classes, of which calls have arrived.
 const ALL_SEEN: u32 = 0b1111;
 
+/// Creates the inputs for bounds of a service with a limit of 10, of which all classes are called.
 fn frame() -> Frame {
     Frame {
         limit: 10.0,
@@ -111,8 +116,10 @@ fn shed() -> Arc<Shed> {
     Arc::new(shed)
 }
 
+/// The index of the least important class.
 const SHEDDABLE: usize = 3;
 
+/// Refuses a sheddable call at the bound of its class.
 fn refuse(shed: &Shed) {
     let full = shed.bounds()[SHEDDABLE];
     shed.refuse(SHEDDABLE, || full, &SETTINGS);

@@ -143,6 +143,7 @@ impl Shed {
         Strictness::of_word(self.word.load(Ordering::Relaxed))
     }
 
+    /// Notes the first call of a class in this window. `bit` is the bit of the class.
     #[cold]
     fn see(&self, bit: u32, settings: &LimiterSettings) {
         let before = self.seen();
@@ -208,6 +209,7 @@ impl Shed {
         }
     }
 
+    /// Replaces `word` by `next`. Returns false if the word has changed since it was read.
     fn replace(&self, word: u64, next: Strictness) -> bool {
         // Acquire and release: this thread sees all stores of the last thread that swapped the
         // word, and the next thread sees the stores of this one.
@@ -286,6 +288,7 @@ impl Shed {
         self.recent.store(frame.seen, Ordering::Relaxed);
     }
 
+    /// Returns the inputs for the bounds, with the classes seen until now.
     fn frame(&self) -> Frame {
         let cell = &self.frame;
         Frame {

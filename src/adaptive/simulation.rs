@@ -109,6 +109,7 @@ struct Running {
     work: u64,
 }
 
+/// The state of a run: the service, its queue and clients, and the trace so far.
 struct SimulatedRun<'a, P: ?Sized> {
     model: &'a Model,
     policy: &'a P,
@@ -254,6 +255,7 @@ impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
         SHEDDABLE
     }
 
+    /// Applies a change of the service or its load.
     fn change(&mut self, now: u64, change: Trouble) {
         self.advance(now);
         match change {

@@ -16,6 +16,7 @@ use crate::stat::{Ends, Outcome};
 /// The index of the default class.
 const CLASS: usize = 1;
 
+/// Creates settings without a burst.
 fn settings(floor: u32, start: u32, ceiling: u32) -> LimiterSettings {
     LimiterSettings {
         floor,
@@ -63,6 +64,7 @@ impl CallsInTurn {
     }
 }
 
+/// Creates a duration of this many milliseconds.
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 #[test]
@@ -229,6 +231,8 @@ impl std::fmt::Debug for CallsInTurn {
     }
 }
 
+/// Generates ends of calls: a clock reading, a response time, the calls in flight, and the kind of
+/// the outcome.
 fn ends() -> impl Strategy<Value = Vec<(u64, u64, u32, u8)>> {
     let number = || {
         prop_oneof![

@@ -22,6 +22,7 @@ use crate::clock::{SLACK_NS, Tick, nanos};
 
 /// The bits of the number of samples.
 const COUNT_BITS: u32 = 14;
+/// The mask of the bits that hold the number of samples.
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 /// The maximum number of samples of one window. Concurrent threads that each find room for one more
 /// sample can exceed it by their number. The count has room for 16 383 samples.

@@ -47,6 +47,7 @@ pub(super) enum ReportedCost {
     Nothing,
 }
 
+/// The content of an account's word.
 #[derive(Clone, Copy)]
 struct AccountState(u64);
 
@@ -135,6 +136,7 @@ impl Account {
         AccountState(self.0.load(Ordering::Relaxed))
     }
 
+    /// Replaces the state `from` by `to`. Returns false if the state has changed since it was read.
     fn swap(&self, from: AccountState, to: AccountState) -> bool {
         if planted(Bug::RestReleasedTwice) {
             self.0.store(to.0, Ordering::Relaxed);

@@ -13,8 +13,10 @@ use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::clock::Tick;
 use crate::stat::{Grid, Lending, Quota};
 
+/// The time of all calls.
 const NOW: Tick = Tick::from_nanos(1_000);
 
+/// The limit of a budget, in units.
 const LIMIT: u32 = 2;
 
 /// The time until the reset of a provider.
@@ -65,6 +67,7 @@ impl Drop for Running {
     }
 }
 
+/// Returns the units in the window, and the reserved units.
 fn charged_and_reserved(budget: &CostBudget) -> (u32, u32) {
     let figures = budget.figures(NOW);
     (figures.used, figures.reserved)

@@ -12,9 +12,13 @@ use super::{Cohort, Criticality, Direction, Importance};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags(u32);
 
+/// The call may borrow from a coming bucket.
 const PRIORITIZED: u32 = 1 << 3;
+/// The call is outbound.
 const OUTBOUND: u32 = 1 << 4;
+/// The caller wants to know its remaining quota.
 const WANTS_QUOTA: u32 = 1 << 5;
+/// Callers cannot invent the name of the resource.
 const IS_MATCHED: u32 = 1 << 6;
 const _: () =
     assert!((PRIORITIZED | OUTBOUND | WANTS_QUOTA | IS_MATCHED) & Importance::BITS as u32 == 0);

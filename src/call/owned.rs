@@ -18,6 +18,7 @@ pub(crate) struct OwnedCall {
     flags: Flags,
 }
 
+/// The parameters of an owned call.
 #[derive(Clone, Debug)]
 enum OwnedParams {
     None,

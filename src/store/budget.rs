@@ -13,8 +13,8 @@ use crate::clock::Tick;
 const BUDGET: f64 = 2_000.0;
 /// The interval at which the horizon is adjusted to the rate of refills.
 const PERIOD: Duration = Duration::from_millis(100);
-/// The longest horizon as a multiple of the configured one. It never binds, as a counter is
-/// refilled for at most a tenth of its bucket.
+/// The maximum horizon as a multiple of the configured horizon. It is never reached in effect, as a
+/// counter is refilled for at most a tenth of its bucket.
 const MOST_STRETCH: f64 = 10_000.0;
 
 /// See the [module](self).

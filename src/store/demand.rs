@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// The time constant with which the peak follows a higher rate. It is short, because calls wait for
-/// the store while the peak is too low.
+/// The time constant with which the peak rises to a higher rate. It is short, because calls wait
+/// for the store while the peak is too low.
 const UP: Duration = Duration::from_millis(20);
-/// The time constant with which the peak follows a lower rate. It is long, so that a counter is
-/// still refilled through a short pause of its calls.
+/// The time constant with which the peak falls to a lower rate. It is long, so that a counter is
+/// still refilled during a short pause of its calls.
 const DOWN: Duration = Duration::from_millis(500);
 /// The minimum time over which a rate is measured. Over a shorter time, a single permit would look
 /// like a high rate.

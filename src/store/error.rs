@@ -43,8 +43,7 @@ pub enum StoreErrorKind {
     /// The store has refused the request: the password or a permission is missing, the key holds a
     /// value of another type, or no Redis Sentinel knows the master.
     Refused,
-    /// The server does not have the key, and the server to which it redirected did not answer for
-    /// it either.
+    /// The key is on another server, and the store could not reach it there.
     Moved,
 }
 

@@ -24,7 +24,8 @@ const TRIMMED_PER_BEAT: usize = 1_024;
 /// batch while it runs, so a batch must be smaller than the set of entries in which a new key is
 /// placed.
 const TRIM_BATCH: usize = 8;
-/// The minimum time between two calls of the watcher.
+/// The minimum time between two calls of the watcher, as findings need not be reported with each
+/// beat.
 const WATCHES: Duration = Duration::from_secs(1);
 /// The rank of a process until a beat was answered.
 const NO_RANK: u32 = u32::MAX;

@@ -90,6 +90,7 @@ impl KeyedQuotas {
         (keys, permits)
     }
 
+    /// Creates the counter of a key that is not in the table.
     #[cold]
     fn make(&self, digest: CounterDigest, terms: Terms, now: Tick) -> Arc<SharedQuota> {
         let new = |terms| SharedQuota::new(digest, terms, &self.rule);

@@ -43,11 +43,13 @@ const START: Duration = Duration::from_secs(1_700_000_000);
 #[derive(Clone)]
 pub struct MemoryStore(Arc<Inner>);
 
+/// The state that clones of a store share, and its clock.
 struct Inner {
     clock: Box<dyn Clock>,
     state: Lock<MemoryState>,
 }
 
+/// The data of a store, its planned faults, and counts of its requests.
 #[derive(Debug)]
 struct MemoryState {
     data: Data,
@@ -79,6 +81,7 @@ struct Data {
     resets: u64,
 }
 
+/// The value of a counter, which is kept until the time `until`.
 #[derive(Clone, Debug)]
 struct StoredValue {
     bytes: Vec<u8>,
@@ -254,6 +257,7 @@ impl MemoryStore {
         answers
     }
 
+    /// Counts a beat. Drops processes that are no longer alive.
     fn count(&self, alive: Alive) -> Beat {
         let now = self.now();
         let mut state = self.0.state.lock();

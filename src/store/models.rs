@@ -63,14 +63,17 @@ const fn ms(ms: u64) -> Tick {
     Tick::from_millis(ms)
 }
 
+/// Returns the end of the first bucket.
 fn first() -> BucketEnd {
     BucketEnd::at(ms(100))
 }
 
+/// Returns the end of the second bucket.
 fn second() -> BucketEnd {
     BucketEnd::at(ms(200))
 }
 
+/// Creates a cell with permits of the first bucket.
 fn cell(permits: u32) -> Arc<Cell> {
     let cell = Cell::default();
     cell.put(first(), permits, BUCKET);
@@ -197,6 +200,8 @@ impl Wake for WakeFlag {
     }
 }
 
+/// Conditions at 10 ms for the only process of a store, whose trips and horizon are one bucket
+/// long.
 pub(super) const CONDITIONS: Conditions = Conditions {
     now: ms(10),
     nodes: Nodes {
@@ -250,6 +255,7 @@ fn grant(sent: OnTheWay) {
     grant_some(sent, 1);
 }
 
+/// Answers the draw: the store grants `permits` permits of bucket 1.
 fn grant_some(sent: OnTheWay, permits: u32) {
     let grant = Grant {
         permits,

@@ -17,7 +17,7 @@ const PART: u32 = 4;
 const LEAST: usize = 64;
 /// The maximum limit of draws in flight.
 const MOST: usize = 4_096;
-/// The maximum number of draws of one trip.
+/// The maximum number of draws of one trip, which bounds how long the trip delays other requests.
 const MOST_OF_TRIP: usize = 512;
 
 /// See the [module](self).

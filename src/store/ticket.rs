@@ -56,6 +56,7 @@ pub(crate) struct Ticket {
 #[derive(Debug, Default)]
 pub(crate) struct Slot(Lock<State>);
 
+/// The state of a waiting call.
 #[derive(Debug, Default)]
 enum State {
     #[default]

@@ -186,6 +186,7 @@ fn a_new_shape_keeps_what_was_charged_and_what_is_reserved() {
     assert_eq!(budget.limit(), 20);
 }
 
+/// The time until the reset that a provider reports.
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]

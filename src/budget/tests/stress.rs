@@ -7,7 +7,9 @@ use crate::base::sync::{AtomicU64, Ordering};
 use crate::budget::{CostBudget, CostLedger};
 use crate::stat::tests::rng::{Rng, attempts};
 
+/// The number of threads that race.
 const THREADS: usize = 8;
+/// The limit of the budget, in units.
 const LIMIT: u32 = 100;
 
 /// Runs a call that reserves `wanted` and costs `cost`, which is partly charged and then settled.

@@ -29,6 +29,7 @@ pub(super) struct RareState {
 /// The units that a body costs, each with the number of bytes that cost one unit.
 pub(crate) type BodyUnits = StdArc<[(StdArc<str>, NonZeroU32)]>;
 
+/// The cost of a response's body by its length.
 struct BodyCost {
     units: BodyUnits,
     /// The number of bytes sent so far, or [`ENDED`].

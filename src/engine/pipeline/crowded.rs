@@ -78,7 +78,9 @@ mod tests {
     use crate::rule::{FlowRule, IsolationRule, Rules};
     use crate::sentinel::Sentinel;
 
+    /// An interval whose window is on the resource's own ring.
     const SECOND: Duration = Duration::from_secs(1);
+    /// An interval whose window has a dedicated ring.
     const DAY: Duration = Duration::from_secs(86_400);
 
     /// Admits one call of weight 1 to "r", and then refuses a call of `weight`, first as in a

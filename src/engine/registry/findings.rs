@@ -82,6 +82,7 @@ impl Registry {
         sorted
     }
 
+    /// Collects the findings on rules, calls, layers and the store, in this order.
     async fn look_for_findings(
         &self,
         pace: &mut StepPace,
@@ -392,6 +393,7 @@ impl Registry {
         called
     }
 
+    /// Returns whether a resource of this name is in the table, in either direction.
     fn was_called(&self, resource: &str) -> bool {
         for direction in [Direction::Inbound, Direction::Outbound] {
             let query = ResourceQuery {

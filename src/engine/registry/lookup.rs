@@ -243,6 +243,8 @@ impl Registry {
         }
     }
 
+    /// Creates a scope node that is not in the table, if the table has room or a rule names it.
+    /// Otherwise, an origin gets the overflow node, and a context gets `None`.
     #[cold]
     fn make_scope(
         &self,
@@ -278,6 +280,8 @@ impl Registry {
         self.scope(resource, ScopeKind::Overflow, &Key::OVERFLOW, now)
     }
 
+    /// Creates a scope node by the current rules, and replaces the one in the table, whose node it
+    /// takes over.
     fn install_scope(
         &self,
         resource: &Resource,

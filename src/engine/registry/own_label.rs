@@ -20,6 +20,8 @@ thread_local! {
     static OWN: RefCell<OwnLabels> = const { RefCell::new(OwnLabels::EMPTY) };
 }
 
+/// The copies of one thread, and the number of lookups that missed while the copies were at their
+/// maximum.
 struct OwnLabels {
     copies: Vec<Arc<Label>>,
     misses: usize,
@@ -41,6 +43,8 @@ impl OwnLabels {
         misses: 0,
     };
 
+    /// Returns the copy of `label` for `resource`, which is made if there is room. Without room,
+    /// returns `label` itself, or replaces a copy after some misses.
     fn find_or_copy(&mut self, label: &Arc<Label>, resource: &str) -> Arc<Label> {
         let kept = self.copies.iter().find(|it| it.is_copy(label, resource));
         if let Some(kept) = kept {

@@ -39,6 +39,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint(u64);
 
+/// One slot of the cache.
 struct RecentSlot {
     fingerprint: Fingerprint,
     /// The number of calls that have missed at this slot since the resource was cached.

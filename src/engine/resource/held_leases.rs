@@ -13,6 +13,7 @@ use crate::store::{SharedQuota, Validity};
 #[derive(Debug, Default)]
 pub(crate) struct HeldLeases(SmallVec<HeldLease, 2>);
 
+/// The permits that a call holds from one counter.
 #[derive(Debug)]
 struct HeldLease {
     quota: Arc<SharedQuota>,

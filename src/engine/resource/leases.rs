@@ -22,6 +22,7 @@ pub(crate) struct Leases {
     hub: Arc<Hub>,
 }
 
+/// One shared rule with its counters.
 #[derive(Debug)]
 pub(super) struct LeasedRule {
     /// The index of the rule in its set.
@@ -46,6 +47,7 @@ pub(super) enum LeaseCounters {
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTargets(SmallVec<LeaseTarget, 2>);
 
+/// One counter from which a call takes permits.
 #[derive(Clone, Debug)]
 pub(super) struct LeaseTarget {
     rule: u32,

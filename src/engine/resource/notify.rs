@@ -234,6 +234,8 @@ pub(super) fn on_suspicion(
     }))
 }
 
+/// Creates the finding that all calls judged by the keyed rule at `rule`, `calls` in number, lacked
+/// its key. Returns `None` if the rule needs no key.
 fn missing_key(
     rules: &RuleSet,
     rule: u32,
@@ -276,6 +278,8 @@ pub(super) fn key_missing(
     Finding::new(FindingKind::KeyMissing, id, resource.clone(), cause).on(need)
 }
 
+/// Creates the finding that calls have an unknown `tier` that resembles a tier of the rule at
+/// `rule`. Returns `None` if it resembles none, or if another rule knows it.
 fn unknown_tier(rules: &RuleSet, rule: u32, resource: &StdArc<str>, tier: &str) -> Option<Finding> {
     let known = rules.rule(rule)?.tiers();
     let meant = known.iter().find(|known| is_meant(tier, known))?;

@@ -30,6 +30,7 @@ pub(super) struct SeenKeys {
     context: Option<SeenKey>,
 }
 
+/// Whether calls have had one kind of key.
 #[derive(Debug, Default)]
 struct SeenKey {
     /// Whether any call had the key. From then on, calls without it are no longer counted.
@@ -103,6 +104,7 @@ impl Resource {
         }
     }
 
+    /// Notes the keys of a call while not every needed key was seen.
     #[inline(never)]
     fn note_unmet_keys(&self, seen: &SeenKeys, call: &Call<'_>) {
         let note = |key: &Option<SeenKey>, value| key.as_ref().is_some_and(|key| key.note(value));
@@ -117,6 +119,7 @@ impl Resource {
         }
     }
 
+    /// Notifies hooks of the rules whose keys all calls have lacked.
     #[cold]
     fn report_missing_keys(&self) {
         if self.shared.hooks.want(Interest::FINDING) {

@@ -10,6 +10,7 @@ use crate::store::ticket::Asker;
 
 const BUCKET: Duration = Duration::from_millis(100);
 
+/// Creates a ledger that has received no answer.
 fn ledger(limit: u32, buckets: u32) -> Ledger {
     let terms = Terms {
         limit,

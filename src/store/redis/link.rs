@@ -46,6 +46,7 @@ pub(super) struct Connection {
     waiting: std::sync::Arc<WakeAll>,
 }
 
+/// The state of a connection that may be open, or being opened.
 #[derive(Default)]
 struct Opening {
     /// The open connection, if there is one.

@@ -35,6 +35,7 @@ const GAP: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(super) struct Masters(Arc<ClusterState>);
 
+/// The state that clones of [`Masters`] share.
 struct ClusterState {
     /// The settings of one server of the Cluster. The settings of the other servers differ only in
     /// the address.
@@ -43,6 +44,7 @@ struct ClusterState {
     known: Lock<KnownMasters>,
 }
 
+/// The masters of the Cluster as far as they are known, and the task that reconnects them.
 #[derive(Default)]
 struct KnownMasters {
     slots: SlotMap,
@@ -56,6 +58,7 @@ struct KnownMasters {
     mender: Option<JoinHandle<()>>,
 }
 
+/// The connection to one master.
 enum MasterLink {
     /// An open connection and its number.
     Open(MultiplexedConnection, u64),

@@ -30,7 +30,9 @@ use self::link::Connection;
 use self::servers::Servers;
 use super::{Alive, Beat, Draw, Drawn, QuotaStore, StoreError, StoreFuture, StoreMistake};
 
+/// The script that applies a draw, as [`Draw::apply`] does.
 const DRAW: &str = include_str!("draw.lua");
+/// The script that counts a beat.
 const BEAT: &str = include_str!("beat.lua");
 /// The scripts that are loaded into each server.
 const SCRIPTS: [&str; 2] = [BEAT, DRAW];

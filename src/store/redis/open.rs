@@ -238,6 +238,7 @@ impl RedisStore {
         error
     }
 
+    /// Sends draws in one trip. Sends those for which a server lacked the script once more.
     pub(super) async fn draw_all(
         &self,
         draws: &[Draw],
@@ -286,6 +287,7 @@ impl RedisStore {
         command
     }
 
+    /// Sends a beat, on a new connection if necessary.
     pub(super) async fn say_alive(&self, alive: Alive) -> Result<Beat, StoreError> {
         let node = alive.node;
         let open = self.shared.connection.get().filter(|_| alive.is_leaving);

@@ -19,6 +19,7 @@ pub(super) struct MasterAddress {
 #[derive(Clone, Default)]
 pub(super) struct SlotMap(Vec<SlotRange>);
 
+/// A range of slots, both ends included, with the master that has them.
 #[derive(Clone)]
 struct SlotRange {
     first: u16,

@@ -91,6 +91,7 @@ async fn first_words(host: &str, port: u16) -> io::Result<Vec<u8>> {
     read_some(&stream).await
 }
 
+/// Reads the first bytes that arrive, at most 64.
 async fn read_some(stream: &TcpStream) -> io::Result<Vec<u8>> {
     let mut words = [0; 64];
     loop {

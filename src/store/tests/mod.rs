@@ -19,6 +19,7 @@ use crate::base::sync::{Arc, Lock, downgrade};
 use crate::clock::timekeeper::Timekeeper;
 use crate::clock::{Clock, TokioClock};
 
+/// The time that a call waits for the store.
 const STORE_WAIT: Duration = Duration::from_millis(50);
 
 /// The parameters of a run.

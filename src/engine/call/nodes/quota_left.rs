@@ -44,6 +44,7 @@ impl QuotaLeft {
 #[derive(Debug, Default)]
 pub(crate) struct QuotasLeft(Option<NotedQuotas>);
 
+/// The noted quotas, at most one for each unit.
 #[derive(Debug)]
 struct NotedQuotas {
     /// The quota of the first unit. Most calls have no other.
@@ -207,6 +208,7 @@ impl CallNodes {
         self.left(rule, limit, remaining, self.resource.time_until(more, now))
     }
 
+    /// Creates the remaining quota of the rule at index `rule`.
     fn left(
         &self,
         rule: u32,

@@ -29,6 +29,7 @@ use crate::stat::{Nothing, Reloaded, Visit};
 /// against an endless loop.
 const MOST_ROUNDS: u32 = 64;
 
+/// The smallest step of time, by which a wait becomes shorter than an exclusive limit.
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
 // === impl CallNodes ===

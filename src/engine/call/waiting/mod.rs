@@ -108,6 +108,7 @@ pub struct Waiting {
     inner: Option<Box<WaitingInner>>,
 }
 
+/// The state of a waiting call, boxed to keep [`Waiting`] small.
 struct WaitingInner {
     /// The engine that judges the call once more, by the rules that are then in force.
     again: StdArc<dyn JudgeAgain>,
