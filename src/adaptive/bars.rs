@@ -34,11 +34,11 @@ pub(super) const fn loads(critical: f64, normal: f64, sheddable: f64) -> [f64; 4
 /// The loads of calm, by class.
 const CALM: [f64; 4] = loads(0.04, 0.36, 0.40);
 
-/// A service, its trouble, and how long its clients wait.
+/// A service, its trouble, and the patience of its clients.
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
     pub(super) model: Model,
-    /// How long clients wait for an answer.
+    /// The time after which clients no longer wait for an answer.
     deadline: Duration,
     /// When the trouble begins.
     pub(super) begin: Duration,
@@ -400,7 +400,7 @@ fn no_call_is_refused_at_nine_tenths_of_the_capacity() {
     assert!(refused(&model, 1e6, 20) <= 10_000);
 }
 
-/// Calls of a program that sets no classes.
+/// The calls are those of a program that sets no classes, so all have the default class.
 #[test]
 fn a_service_with_one_class_of_calls_meets_its_bars() {
     let one = |load| Trouble::Loads(Model::alone(load));

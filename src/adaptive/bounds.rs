@@ -1,4 +1,5 @@
-//! The bound of each class on the calls in flight: pure functions of what was learned.
+//! Computes the bound of each class on the calls in flight, by pure functions of the learned
+//! values.
 //!
 //! The limit keeps the service fast. The bound of each class, above or below the limit, decides
 //! which calls are refused under overload. From the most important class down, the classes are
@@ -8,7 +9,7 @@
 //! * *excess*: they get only idle workers, so that they never queue in front of other classes.
 //!
 //! Without overload, all classes are open. A service at nine tenths of its capacity occasionally
-//! has queues of 150 calls, so a short queue is no sign of overload. Only a call that finds the
+//! has queues of 150 calls, so a short queue does not indicate overload. Only a call that finds the
 //! burst full is refused, and shuts the least important class. While no queue stands, the room of
 //! that class doubles with each window. The class opens again when its room is as large as a burst.
 
@@ -207,7 +208,7 @@ impl Strictness {
 // === impl Frame ===
 
 impl Frame {
-    /// Returns by how many calls a burst exceeds the limit.
+    /// Returns the number of calls by which a burst exceeds the limit.
     pub(super) fn burst(&self, settings: &LimiterSettings) -> f64 {
         if settings.burst.is_zero() {
             return 0.0;
@@ -225,8 +226,8 @@ impl Frame {
         }
     }
 
-    /// Returns by how many calls the bounds of the first and the last cohort of the marginal class
-    /// differ. The number of calls in flight varies by about this amount, so the calls of a cohort
+    /// Returns the difference between the bounds of the first and the last cohort of the marginal
+    /// class. The number of calls in flight varies by about this amount, so the calls of a cohort
     /// mostly pass or are refused together. With a larger spread, workers would be idle while calls
     /// are refused.
     pub(super) fn spread(&self) -> u32 {

@@ -44,7 +44,7 @@ impl WithCohorts {
         }
     }
 
-    /// Returns a random cohort. All are equally frequent.
+    /// Returns a random cohort. All cohorts are equally probable.
     fn draw(&self) -> Cohort {
         let next = self.state.get().wrapping_mul(0x5851_f42d_4c95_7f2d) + 1;
         self.state.set(next);

@@ -9,28 +9,28 @@
 //!   number of calls in the service (`at_once`).
 //! * While calls take at most `TOLERANCE × long`, no queue stands. If the mean `short` of a window
 //!   is longer, the fraction of calls that wait is `1 − TOLERANCE × long / short`.
-//! * If fewer concurrent calls are faster, a queue stood. A *probe* finds that out: it lowers the
-//!   limit by a quarter until the queue is gone, and then measures 100 calls. If they were faster,
+//! * If fewer concurrent calls are faster, a queue stood. A *probe* tests this: it lowers the limit
+//!   by a quarter until the queue is gone, and then measures 100 calls. If these calls were faster,
 //!   it lowers the limit by another quarter. Otherwise, their mean is the long response time.
 //!
 //! The limit is the number of calls in the service without their queue, plus half of its square
 //! root, at least 2, for a small queue, so that no worker is idle.
 //!
-//! # What a part is for
+//! # Purpose of each part
 //!
-//! * *A ramp is not learned from.* While more and more calls come, mostly short calls have ended,
-//!   and their mean would be taken for the long response time. A window is *level* if the most
-//!   calls in flight were at most twice the average plus 4.
-//! * *A limit below the slots looks healthy*: response times are good, and nothing waits. It shows
-//!   only by refusals while calls are not slower. Then the limit grows by a quarter per window.
-//! * *The first window is long*, ten response times, as the calls that end early are the short
-//!   ones.
+//! * *Ramps are ignored.* While the load rises, mostly short calls have ended, and their mean would
+//!   be taken for the long response time. A window is *level* if the maximum of calls in flight was
+//!   at most twice the average plus 4.
+//! * *A limit below the slots looks healthy*: response times are good, and nothing waits. The only
+//!   sign is that calls are refused while calls are not slower. In this case, the limit grows by a
+//!   quarter per window.
+//! * *The first window is long*, ten response times, as the calls that end early are mostly short.
 //! * *After a probe that was not faster*, the limit may be too low as well. So it grows by two
 //!   fifths per window, or doubles after the first probe, until calls become slower (`cold`).
 //! * *A service that becomes slower for its own reasons* looks like a queue until a probe has
 //!   measured it. The long response time also grows, by at most a quarter, after a probe that
 //!   cannot settle or is disturbed repeatedly, and after eight inflated windows without a refusal.
-//!   Otherwise, a long response time that is too low would stay so.
+//!   Otherwise, a long response time that is too low would never be corrected.
 //!
 //! # Source
 //!
@@ -567,7 +567,7 @@ impl LimitEstimate {
         self.rest(now);
     }
 
-    /// Ends a probe, and schedules the next ones.
+    /// Ends a probe, and schedules the next probes.
     fn rest(&mut self, now: Tick) {
         let took = now - self.began;
         self.phase = Phase::Steady;

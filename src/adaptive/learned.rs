@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// its calls does not change the bounds.
 const REMEMBERED: u8 = 10;
 
-/// See the [module](self). Only the closer of a window changes it, under a lock.
+/// See the [module](self). Only the closer of a window changes this state, under a lock.
 #[derive(Debug)]
 pub(super) struct Learned {
     pub(super) estimate: LimitEstimate,
@@ -125,7 +125,7 @@ impl Learned {
         self.in_flight = in_flight;
     }
 
-    /// Notes the classes that were `seen` in a window.
+    /// Updates `unseen` with the classes that were `seen` in a window.
     pub(super) fn note(&mut self, seen: u32) {
         for (class, unseen) in self.unseen.iter_mut().enumerate() {
             *unseen = if seen & 1 << class != 0 {

@@ -156,8 +156,8 @@ impl Limiter {
     }
 
     /// Learns from a call that has ended. `in_flight` returns the calls in flight including this
-    /// one, whose slot is released afterwards. (They are counted at the end of a call and not at
-    /// its start, as the engine has the number there at no cost, and the maximum of a window is the
+    /// call, whose slot is released afterwards. (They are counted at the end of a call and not at
+    /// its start, as the engine then has the number at no cost, and the maximum of a window is the
     /// same.) `all` returns the total number of calls that have ended, with or without this one.
     ///
     /// A success always counts. A failed or cancelled call counts only if it took longer than the
@@ -181,7 +181,7 @@ impl Limiter {
         }
     }
 
-    /// Closes the windows that are due, unless another thread is doing so.
+    /// Closes the windows that are due, unless another thread is already closing them.
     #[cold]
     fn close(&self, now: Tick, in_flight: &dyn Fn() -> u32, all: &dyn Fn() -> Ends) {
         let Some(mut learned) = self.learned.try_lock() else {
@@ -203,7 +203,7 @@ impl Limiter {
         }
     }
 
-    /// Closes the window of samples if it is due, and returns whether it did.
+    /// Closes the window of samples if it is due. Returns whether it was closed.
     fn close_samples(&self, learned: &mut Learned, now: Tick, in_flight: u32) -> bool {
         let Some(samples) = self.window.close(&learned.terms, now, in_flight) else {
             return false;
@@ -226,7 +226,8 @@ impl Limiter {
         true
     }
 
-    /// Closes the window of bounds if it is due, and returns whether it did.
+    /// Closes the window of bounds if it is due. Returns whether it was closed with a known number
+    /// of ended calls.
     fn close_bounds(
         &self,
         learned: &mut Learned,

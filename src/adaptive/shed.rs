@@ -5,7 +5,7 @@
 //! the window. The bounds are published one by one, in any order. While they are published, calls
 //! can still be judged by an old bound of their class.
 //!
-//! # How strict
+//! # Changes of the strictness
 //!
 //! The word of the [`Strictness`] is changed by compare-and-swap only. A refusal shuts a class only
 //! under three conditions: the class of the refused call is open in the word that is replaced, the

@@ -8,7 +8,8 @@
 //! Without a version, a word could return to an earlier value (the ABA problem). For example, call
 //! A settles and call B reserves as many units, while call C is between its reading of the window
 //! and its swap. C has not seen the units that A has booked, but its swap would succeed. The
-//! version wraps around after 2³² changes; C would have to be suspended for exactly as many.
+//! version wraps around after 2³² changes; C would have to be suspended for exactly this number of
+//! changes.
 
 use std::fmt;
 

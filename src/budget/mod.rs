@@ -15,7 +15,7 @@
 //! end     window += what is due, then gauge −= the rest
 //! ```
 //!
-//! # Why no window is over
+//! # Why no window exceeds its limit
 //!
 //! Only the compare-and-swap of the gauge admits a call. A settlement *books first and releases
 //! second*, and each release changes the *version* of the gauge. So if the swap of an admission

@@ -86,7 +86,7 @@ pub(crate) trait CostLedger {
     }
 
     /// Applies a posting. Books first and releases second: see the [module](super). Returns the
-    /// answer of the booking.
+    /// result of the booking.
     #[inline]
     fn post(&self, now: Tick, posting: Posting) -> Option<u32> {
         if planted(Bug::ReleaseBeforeBook) {

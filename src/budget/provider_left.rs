@@ -80,7 +80,7 @@ impl ProviderLeft {
         }
     }
 
-    /// Returns the end of the time in which a number is in force that is reported at `now`.
+    /// Returns the time until which a number that is reported at `now` is in force.
     fn until(now: Tick, reset: Duration) -> Tick {
         now + reset.min(LONGEST)
     }

@@ -101,7 +101,7 @@ impl Cohort {
         self.0.get() - 1
     }
 
-    /// Returns the part of `room` that this cohort does not get.
+    /// Returns the part of `room` that calls of this cohort may not use.
     #[inline]
     pub(crate) fn share(self, room: u32) -> u32 {
         (u64::from(room) * u64::from(self.number()) / u64::from(COHORTS)) as u32

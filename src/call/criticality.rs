@@ -38,14 +38,14 @@ const NAMES: [&str; 4] = ["critical-plus", "critical", "sheddable-plus", "shedda
 ///
 /// # Source
 ///
-/// The classes and their names are those of chapter 21 of Google's book on site reliability
+/// The classes and their names are from chapter 21 of Google's book on site reliability
 /// engineering, "Handling Overload".
 #[doc(alias("priority", "importance", "load_shed"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Criticality {
-    /// Users suffer at once and badly if the call fails: a payment, a login. Use it for few routes,
-    /// and have enough machines for all calls of this class and the next one.
+    /// Users suffer badly and at once if the call fails. Examples are a payment and a login. Use it
+    /// for few routes, and have enough machines for all calls of this class and the next one.
     CriticalPlus,
     /// Users notice if the call fails, as a person waits for it. The default.
     #[default]

@@ -14,7 +14,8 @@ use super::{Cohort, Criticality, Importance};
 use crate::base::sync::thread_local;
 
 thread_local! {
-    /// `None` if the thread polls no call whose class is known.
+    /// The class and cohort of the call that the thread polls; `None` if it polls no call with a
+    /// known class.
     static CURRENT: Cell<Option<Importance>> = const { Cell::new(None) };
 }
 

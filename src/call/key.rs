@@ -41,7 +41,7 @@ pub enum Key<'a> {
     /// rule for each. An address as a text would not be cut to 64 bits by the
     /// [extractors](crate::key), and a client has many addresses in its network.
     Joined(&'a str, &'a str),
-    /// An address, used as it is. [Extractors](crate::key) cut IPv6 addresses to 64 bits. If you
+    /// An address, used unchanged. [Extractors](crate::key) cut IPv6 addresses to 64 bits. If you
     /// create a key from an address yourself, cut it with [`cut_ip`](crate::key::cut_ip).
     Ip(IpAddr),
     /// A number.
@@ -51,7 +51,7 @@ pub enum Key<'a> {
     // Users cannot create or read the text inside.
     #[allow(private_interfaces, reason = "extractors alone make and read it")]
     Encoded(Encoded<'a>),
-    /// The hash of a long text, or of a secret one.
+    /// The hash of a long or secret text.
     #[doc(hidden)]
     Digest(u64, u64),
     /// The digest of a secret text, which is the same in all processes of a service.

@@ -1,4 +1,5 @@
-//! One request as the engine sees it: its resource and its caller.
+//! The properties of one request by which the engine judges it, such as its resource and its
+//! caller.
 //!
 //! # Examples
 //!
@@ -101,7 +102,7 @@ impl fmt::Display for Direction {
     }
 }
 
-/// One request, as the engine sees it.
+/// The properties of one request by which the engine judges it.
 ///
 /// Resource, origin, context, parameter, tier and weight are explained in the
 /// [glossary](crate::guide::words).
@@ -325,10 +326,9 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Sets how much the call matters if there are too many calls: an
-    /// [`AdaptiveRule`](crate::AdaptiveRule) refuses the least important calls of its resource
-    /// first. Default: [`Criticality::Critical`]. Other rules ignore this setting, as an exhausted
-    /// quota is not an overload.
+    /// Sets the importance of the call under overload: an [`AdaptiveRule`](crate::AdaptiveRule)
+    /// refuses the least important calls of its resource first. Default: [`Criticality::Critical`].
+    /// Other rules ignore this setting, as an exhausted quota is not an overload.
     #[must_use]
     pub const fn criticality(mut self, criticality: Criticality) -> Self {
         self.flags = self.flags.with_criticality(criticality);
@@ -449,7 +449,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the parameter at `index`, counted from the end if that is negative.
+    /// Returns the parameter at `index`. A negative index counts from the end.
     pub(crate) fn param_at(&self, index: i32) -> Option<&Key<'a>> {
         match &self.params {
             Params::None => None,

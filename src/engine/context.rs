@@ -89,7 +89,7 @@ pub(crate) struct EngineContext {
     pub(crate) kept_breakers: KeptBreakers,
     /// The version of the rules in force.
     pub(crate) version: AtomicU64,
-    /// Whether calls have ever waited in line. Only then a reload must look for waiting calls.
+    /// Whether calls have ever waited in line. If not, a reload need not search for waiting calls.
     pub(crate) lined_up: LinedUp,
     /// The hub of the store of shared rules, once it is needed.
     pub(crate) store: OnceLock<Arc<Hub>>,

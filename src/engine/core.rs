@@ -26,7 +26,7 @@ use crate::stat::{Node, Reloaded};
 #[cfg(feature = "shared")]
 use crate::store::StoreHandle;
 
-/// See the [module](self). Each [`Sentinel`](crate::Sentinel) refers to one.
+/// See the [module](self). Each [`Sentinel`](crate::Sentinel) refers to a core.
 #[derive(Debug)]
 pub(crate) struct Core {
     engine: Engine,

@@ -2,7 +2,7 @@
 //!
 //! Most keys that have called once do not call again soon. A ledger whose entries have all expired
 //! is equivalent to a new one. So it is dropped, which saves memory, and the next call opens a new
-//! ledger. What it knew of the store's clock is not lost, as the rule of the counter knows it as
+//! ledger. Its knowledge of the store's clock is not lost, as the rule of the counter keeps it as
 //! well.
 
 use super::ledger::Ledger;

@@ -1,5 +1,5 @@
-//! Limits the refills that a process asks a store for: above a budget, each refill covers a longer
-//! time ahead.
+//! Limits the rate of refills that a process requests from a store: above a budget, each refill
+//! covers a longer time ahead.
 //!
 //! Draws for waiting calls are never limited. Refills only make such draws rare. So while many
 //! counters are busy, each is refilled less often, and by more permits.

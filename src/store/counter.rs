@@ -102,8 +102,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
 }
 
 impl Counter {
-    /// Reads the counter in `value`. Returns an empty one if the length of `value` is not that of
-    /// `k` buckets.
+    /// Reads the counter in `value`. Returns an empty counter if `value` does not have the length
+    /// for `k` buckets.
     fn read(value: &[u8], k: usize, bucket: u64) -> Self {
         let empty = Self {
             epoch: 0,

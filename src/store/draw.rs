@@ -76,7 +76,8 @@ pub struct Draw {
     pub(crate) known: Epoch,
     /// Permits that were spent without the store, which the store now counts.
     pub(crate) add: Vec<Booking>,
-    /// How long the value is kept, if not for its window and two buckets more.
+    /// The time for which the value is kept, if it differs from the default: its window and two
+    /// more buckets.
     pub(crate) kept: Option<Duration>,
     /// How long the engine waits for the answer.
     pub(crate) wait: Duration,

@@ -1,5 +1,5 @@
 //! The state that all counters of one engine share: whether the store can be asked, how many
-//! processes use it, and which counters the refiller must look at.
+//! processes use it, and which counters the refiller must check.
 
 use std::fmt;
 use std::task::Waker;
@@ -43,8 +43,8 @@ pub(crate) enum HubMode {
     Live,
     /// The store does not answer, and calls are decided without it.
     Down,
-    /// The store answers again. All processes now report what they admitted without it, and draw no
-    /// more than their share.
+    /// The store answers again. All processes now report the permits that they took without it, and
+    /// draw no more than their share.
     Recovering,
     /// The task has sent its first request and has no answer yet.
     Starting,
@@ -77,7 +77,7 @@ pub(crate) struct Hub {
     others: Lock<Agreed>,
     /// The watcher, and the earliest time of its next call.
     watcher: Lock<(Option<Watcher>, Tick)>,
-    /// [`NO_RANK`] until a beat was answered.
+    /// The position of this process among the live ones; [`NO_RANK`] until a beat was answered.
     rank: AtomicU32,
     /// The moving average of the duration of trips, in ns; 0 before the first trip.
     trip_ns: AtomicU64,
@@ -86,7 +86,7 @@ pub(crate) struct Hub {
     last_error: Lock<Option<super::StoreError>>,
     /// The last error of kind `Refused`, and when it came.
     last_refusal: Lock<Option<(super::StoreError, Tick)>>,
-    /// Counters that the refiller must look at.
+    /// The counters that the refiller must check.
     asking: Lock<Vec<Arc<SharedQuota>>>,
     /// All counters, for beats and reports.
     all: Lock<Registered>,
@@ -306,7 +306,7 @@ impl Hub {
         self.slowest_ns.store(slowest, Ordering::Relaxed);
     }
 
-    /// Counts an error, and keeps it as the last one.
+    /// Counts an error, and keeps it as the last error.
     pub(super) fn note_error(&self, error: super::StoreError) {
         self.figures.errors[error.kind().index()].add(1);
         if error.kind() == StoreErrorKind::Refused {
@@ -445,7 +445,7 @@ impl Registered {
     }
 }
 
-/// Returns the prefix of the keys of `store`, or the default if it has no valid one.
+/// Returns the prefix of the keys of `store`, or the default if the store has no valid prefix.
 fn prefix_of(store: Option<&dyn QuotaStore>) -> &str {
     let prefix = store.map(QuotaStore::prefix);
     prefix.filter(|prefix| is_prefix(prefix)).unwrap_or("ts")

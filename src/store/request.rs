@@ -12,7 +12,7 @@ use crate::clock::Tick;
 /// See the [module](self).
 pub(super) struct Request<T> {
     answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>,
-    /// The deadline; `None` once it has passed.
+    /// The timer of the deadline; `None` once the deadline has passed.
     deadline: Option<Timer>,
     /// When the request was sent.
     pub(super) sent: Tick,

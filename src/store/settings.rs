@@ -128,7 +128,7 @@ impl StoreSettings {
         self
     }
 
-    /// Returns the number of processes; 1 if it was not set.
+    /// Returns the configured number of processes; 1 if it was not set.
     pub(crate) fn nodes_or_one(&self) -> u32 {
         self.nodes.unwrap_or(1)
     }

@@ -76,7 +76,7 @@ impl Validity {
         }
     }
 
-    /// Returns whether the permits are of the bucket after the one in which they were asked for.
+    /// Returns whether the permits are of the bucket after that in which the call asked.
     pub(crate) fn is_borrowed(self) -> bool {
         self.from > Tick::ZERO
     }

@@ -90,7 +90,7 @@ impl Trips {
         self.all.iter().any(|trip| !trip.is_late())
     }
 
-    /// Returns how many draws the next trip may have.
+    /// Returns the maximum number of draws of the next trip.
     pub(super) fn room(&self) -> usize {
         let in_time = self.all.iter().filter(|trip| !trip.is_late());
         self.pace.room(in_time.map(|trip| trip.sent.len()).sum())

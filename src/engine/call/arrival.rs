@@ -37,7 +37,7 @@ pub(crate) struct LineShares {
     pub(crate) places: Vec<ShareInLine>,
 }
 
-/// The place of a call in the line for a slot, kept in case it must go back there.
+/// The place of a call in the line for a slot, kept in case the call must return to the line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaceInLine {
     /// The number that orders the line.
@@ -83,7 +83,7 @@ impl Arrival {
 }
 
 /// Takes a place in line for a slot. Returns `None` if the call may not wait in line. A call that
-/// was in line `before` gets its old place. The caller must then call
+/// was in line `before` gets its old place. The caller must call
 /// [`Registry::catch_up`](crate::engine::registry::Registry::catch_up) next.
 pub(crate) fn stand_in_line(
     resource: &Resource,

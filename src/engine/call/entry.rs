@@ -21,15 +21,15 @@ use crate::stat::{Outcome, SlotHold};
 /// A running call. Dropping it ends the call and records, once, its weight, its response
 /// time and how it ended; the call is then no longer in flight.
 ///
-/// **It counts as a success unless [`fail`](Self::fail), [`ignore`](Self::ignore) or
-/// [`cancel`](Self::cancel) is called**, also where a `?` returns an error past it, or where the
-/// future that holds it is dropped, by a timeout or with its task. A circuit breaker then counts a
-/// good call, and a probe closes the breaker. So call `fail` for each error.
+/// **The call counts as a success unless [`fail`](Self::fail), [`ignore`](Self::ignore) or
+/// [`cancel`](Self::cancel) is called**, even if a `?` returns an error and drops the entry, or if
+/// the future that holds the entry is dropped by a timeout or with its task. A circuit breaker then
+/// counts a good call, and a probe closes the breaker. So call `fail` for each error.
 /// [`Sentinel::run`](crate::Sentinel::run) and layers do so themselves.
 ///
-/// If it is dropped while its thread panics, the call counts as failed, no matter where the panic
-/// comes from, because the holder of the entry is assumed to run the call. An entry that is never
-/// dropped, as in a cycle of references, keeps its slot until the process ends.
+/// If the entry is dropped while its thread panics, the call counts as failed, no matter where the
+/// panic occurred, because the holder of the entry is assumed to run the call. An entry that is
+/// never dropped, as in a cycle of references, keeps its slot until the process ends.
 ///
 /// # Examples
 ///
@@ -71,7 +71,7 @@ pub struct Entry {
     rare: Option<Arc<RareState>>,
 }
 
-/// The permits of rules that must learn when the call ends.
+/// The permits of rules that must be notified when the call ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permits {
     /// The admission by circuit breakers.
@@ -199,8 +199,8 @@ impl Entry {
         self.nodes.resource().direction()
     }
 
-    /// Marks the call as failed: it counts as an error. It does not end yet. The last of
-    /// `fail` and [`ignore`](Self::ignore) counts.
+    /// Marks the call as failed: it counts as an error. The call does not end yet. If `fail` and
+    /// [`ignore`](Self::ignore) are both called, the last one counts.
     pub fn fail(&mut self) {
         self.outcome = Some(Outcome::Failure);
     }
@@ -457,7 +457,7 @@ impl Entry {
         });
     }
 
-    /// Replaces the outcome, for a response that ended in another way than its head indicated.
+    /// Replaces the outcome, for a response that ended differently than its head indicated.
     pub(crate) fn set_outcome(&mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
     }
@@ -472,7 +472,7 @@ impl Entry {
         self.body_was_ready && self.permits.is_none() && !(self.has_slot && limiter().is_some())
     }
 
-    /// Returns the present, and the end of the call's response time.
+    /// Returns the current time, and the time at which the call's response time ended.
     ///
     /// A call whose response arrived in one piece is counted at the time of its head, which is
     /// already known. Reading the clock again would be a tenth of a layer's overhead.
@@ -492,7 +492,8 @@ impl Entry {
         (now, end)
     }
 
-    /// Ends the call on every node, for every rule that must learn of it, and for hooks.
+    /// Reports the end of the call to every node, to every rule that needs to know of it, and to
+    /// hooks.
     #[inline(never)]
     fn end_everywhere(&mut self, has_panicked: bool) {
         let (now, end) = self.end_times();

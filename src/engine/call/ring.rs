@@ -48,7 +48,7 @@ impl LimitedRing<'_> {
         taken.map_err(|denied| denied.by(self.indices))
     }
 
-    /// Checks whether all rules have room for `weight` tokens now. Takes none.
+    /// Checks whether all rules have room for `weight` tokens now, without taking them.
     pub(crate) fn check_room(&self, now: Tick, weight: u32) -> Result<(), Denied> {
         let checked = self.ring.check_room(now, weight, &self.quotas);
         checked.map_err(|denied| denied.by(self.indices))

@@ -41,7 +41,7 @@ pub(super) fn line_up(
     Ok(wait_in_line(attempt, nodes, InLine::Slot, place.left))
 }
 
-/// Queues a call whose value has no share left of a rule with a queue; `none` names this rule.
+/// Queues a call whose value has no share left at a rule with a queue; `none` names this rule.
 /// Refuses the call if the queue is full or the call may not wait.
 #[cold]
 pub(super) fn line_up_for_share(

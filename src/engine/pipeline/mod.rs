@@ -1,4 +1,4 @@
-//! The pipeline that judges a call: every check, in order.
+//! The pipeline that judges a call: all checks, in their order.
 //!
 //! ```text
 //! check       what is checked or taken                                         in
@@ -37,8 +37,8 @@
 //! these times. Before this wait, it can wait in line for a slot or a share, without holding
 //! anything. After it, the call can wait for a slot again, if none is free.
 //!
-//! Most calls need hardly any of these checks. Which ones they need is determined when the resource
-//! is created, as its [`PathKind`](crate::engine::resource::PathKind).
+//! Most calls need hardly any of these checks. The checks that they need are determined when the
+//! resource is created: see [`PathKind`](crate::engine::resource::PathKind).
 //!
 //! ```text
 //! path               checks                                    function

@@ -49,8 +49,8 @@ impl Registry {
     /// later call can refute.
     ///
     /// Findings with evidence come first. A reader that may ask early gets findings on rules
-    /// without a call only after a [thousand](LATE) calls, as before that most rules have met no
-    /// call.
+    /// without a call only after a [thousand](LATE) calls, as most rules have met no call before
+    /// that.
     pub(crate) async fn findings(
         &self,
         pace: &mut StepPace,
@@ -203,7 +203,7 @@ impl Registry {
         }
     }
 
-    /// Notes a request whose caller is identified by the address of the peer. `is_forwarded` says
+    /// Notes a request whose caller is identified by the address of the peer. `is_forwarded` means
     /// that a proxy has forwarded it.
     pub(crate) fn note_peer(&self, is_forwarded: bool) {
         if self.shared.provided.note_peer(is_forwarded) {

@@ -280,8 +280,8 @@ impl Registry {
         self.scope(resource, ScopeKind::Overflow, &Key::OVERFLOW, now)
     }
 
-    /// Creates a scope node by the current rules, and replaces the one in the table, whose node it
-    /// takes over.
+    /// Creates a scope node by the current rules. It replaces the old scope node in the table, if
+    /// there is one, and takes over its node.
     fn install_scope(
         &self,
         resource: &Resource,

@@ -3,8 +3,8 @@
 //!
 //! Most threads call the same few resources again and again. So each thread has a small
 //! direct-mapped cache of the resources that it has found in the table. The cache holds *weak*
-//! references. They keep neither a resource nor its engine alive, with its hooks and its clock. And
-//! they do not prevent the table from evicting a resource. A resource that is found here is kept
+//! references. They do not keep a resource alive, nor its engine with its hooks and its clock. They
+//! also do not prevent the table from evicting a resource. A resource that is found here is kept
 //! alive while its call runs, like a resource from the table.
 //!
 //! A [`Fingerprint`] of the name selects the slot. The resource in the slot is compared in full. A

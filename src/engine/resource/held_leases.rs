@@ -91,8 +91,8 @@ impl HeldLeases {
         }
     }
 
-    /// Spends the permits of a call that starts. Permits of rules on costs become the accounts that
-    /// are returned.
+    /// Spends the permits of a call that starts. Returns an account for the permits of each rule on
+    /// costs.
     pub(crate) fn spend(&mut self) -> SmallVec<LeaseAccount, 1> {
         let mut accounts = SmallVec::default();
         for held in mem::take(&mut self.0).iter() {

@@ -144,7 +144,7 @@ impl Leases {
         }
     }
 
-    /// Returns the span of the longest window: after it, permits have no effect any more.
+    /// Returns the span of the longest window, after which permits no longer have an effect.
     pub(super) fn memory(&self) -> Duration {
         let windows = self.rules.iter().map(|leased| leased.rule.window);
         let spans = windows.map(|window| window.bucket * (window.buckets + 1));

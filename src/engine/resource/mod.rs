@@ -60,7 +60,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) struct Resource {
     key: ResourceKey,
     text: StdArc<str>,
-    /// Identifies the resource in the keys of its scope nodes.
+    /// The number that identifies the resource in the keys of its scope nodes.
     id: u64,
     node: Node,
     /// The flow rules, as quotas on rings and as queues.

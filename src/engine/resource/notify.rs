@@ -20,9 +20,10 @@ use crate::stat::Outcome;
 
 /// The number of calls after which a single class of calls is a finding.
 const MANY_CALLS: u64 = 1_000;
-/// The number of calls without a reported cost that are a finding. Fewer calls can be an accident.
+/// The number of calls without a reported cost from which they are a finding. Fewer calls can be an
+/// accident.
 const MANY_UNTOLD: u64 = 8;
-/// The number of refused calls without a key that are a finding.
+/// The number of refused calls without a key from which they are a finding.
 const MANY_BLOCKED: u64 = 8;
 
 impl Resource {

@@ -93,7 +93,7 @@ impl Shadow {
         })
     }
 
-    /// Judges `call` by the rule. Returns its entry if the rule lets it pass now.
+    /// Judges `call` by the rule. Returns the call's entry if the rule lets it pass now.
     pub(super) fn judge(&self, shared: &StdArc<EngineContext>, call: &Call<'_>) -> Option<Entry> {
         let verdict = match self.engine.try_enter(call) {
             Verdict::Wait(waiting) => waiting.begin_at_once(),

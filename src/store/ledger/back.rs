@@ -39,7 +39,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the permits to return, by bucket, oldest first.
+    /// Returns the permits that are scheduled for return, by bucket, oldest first.
     pub(super) fn back(&self) -> &[Booking] {
         let pending = self.pending.as_ref();
         pending.map_or(&[], |pending| &pending.back)
@@ -57,7 +57,7 @@ impl Ledger {
         self.back().iter().any(|back| back.bucket > present)
     }
 
-    /// Takes the permits that the next draw returns: those of the oldest bucket, which expire
+    /// Removes the permits that the next draw gives back: those of the oldest bucket, which expire
     /// first.
     pub(crate) fn take_back(&mut self) -> Option<Booking> {
         let back = &mut self.pending.as_mut()?.back;

@@ -45,16 +45,17 @@ pub(crate) enum Report {
 pub(crate) struct Ledger {
     pub(crate) terms: Arc<Terms>,
     window: Arc<Window>,
-    /// A boxed slice, because a `Vec` would add eight bytes of capacity to each ledger.
+    /// The own permits by bucket. A boxed slice, because the capacity of a `Vec` would take eight
+    /// more bytes in each ledger.
     own: Box<[Own]>,
     /// The last answer of the store, if `has_seen`.
     last: Seen,
     has_seen: bool,
-    /// What the next draw must report.
+    /// The permits that the next draw must report.
     pub(super) report: Report,
     /// The latest sending time of an answered request. Answers to earlier requests are outdated.
     heard: Tick,
-    /// Whether the counter is busy, so that the refiller looks at it often.
+    /// Whether the counter is busy, so the refiller checks it often.
     pub(super) is_hot: bool,
     /// The number of free permits in the store at the last answer.
     free: u32,

@@ -50,7 +50,7 @@ impl Ledger {
         self.out().is_some_and(|out| out.is_reporting)
     }
 
-    /// Notes that a draw is sent; `is_reporting` says whether it reports permits.
+    /// Notes that a draw is sent; `is_reporting` means that it reports permits to the store.
     pub(in crate::store) fn note_sent(&mut self, now: Tick, is_reporting: bool) {
         let out = &mut self.pending_mut().out;
         out.draws = out.draws.saturating_add(1);
@@ -58,7 +58,7 @@ impl Ledger {
         out.sent = now;
     }
 
-    /// Notes that a draw is answered or has failed. `is_late` says whether it was [noted as
+    /// Notes that a draw is answered or has failed. `is_late` means that the draw was [noted as
     /// late](Self::note_late).
     pub(in crate::store) fn note_back(&mut self, is_reporting: bool, is_late: bool) {
         let Some(pending) = &mut self.pending else {

@@ -23,7 +23,7 @@ const CELL_RECOVERS: Duration = Duration::from_millis(500);
 pub(in crate::store) struct Pending {
     /// The calls that wait for permits of the present bucket, in the order of their arrival.
     pub(in crate::store) tickets: Vec<Asker>,
-    /// `None` unless a call has asked for permits of the next bucket.
+    /// The calls that ask for permits of the next bucket; `None` unless a call has asked.
     pub(in crate::store) ahead: Option<Box<Ahead>>,
     /// Permits to return to the store. Each draw returns the permits of one bucket.
     pub(super) back: Vec<Booking>,

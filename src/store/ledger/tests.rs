@@ -212,7 +212,7 @@ fn permits_from_before_a_step_back_of_the_clock_are_reported_once() {
     }
 }
 
-/// If other permits did as well, each unused permit would cost a draw.
+/// If other permits were returned at once as well, each unused permit would cost a draw.
 #[test]
 fn only_borrowed_permits_are_returned_without_another_draw() {
     let mut ledger = answered(100, 2, 60);

@@ -15,7 +15,7 @@ use crate::store::ledger::Ledger;
 use crate::store::ticket::Validity;
 
 impl SharedQuota {
-    /// Returns `n` permits that were reserved and not used, to the cell or the store.
+    /// Gives back `n` permits that were reserved and not used: to the cell, or to the store.
     pub(crate) fn give_back(this: &Arc<Self>, valid: Validity, n: u32, now: Tick) {
         if n == 0 {
             return;

@@ -1,5 +1,5 @@
-//! Exhausted counters, for which the store has no permits left: until when calls are refused
-//! without asking it.
+//! Exhausted counters: the store has no permits left, and calls are refused for some time without
+//! asking it.
 
 use std::time::Duration;
 
@@ -195,7 +195,8 @@ impl SharedQuota {
 }
 
 /// Returns whether a refusal of the store is remembered until the time that the store has named.
-/// Only a refusal of a key is, and not for costs, as other calls return unused units all the time.
+/// Only refusals of keys are remembered. Refusals by rules on costs are not, as other calls return
+/// unused units all the time.
 fn is_remembered(ledger: &Ledger) -> bool {
     ledger.terms.by_key && !ledger.terms.by_cost
 }

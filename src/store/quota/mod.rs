@@ -61,7 +61,7 @@ impl Drop for SharedQuota {
     }
 }
 
-/// The answer to a call that finds no permits in the cell.
+/// The answer to a call that finds too few permits in the cell.
 #[derive(Debug)]
 pub(crate) enum Asked {
     /// The call must wait for the store.

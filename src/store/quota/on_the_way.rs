@@ -21,9 +21,9 @@ pub(in crate::store) struct OnTheWay {
     /// The bucket in which the draw was made, if it is for the bucket after this one; `None` if it
     /// is for the present bucket.
     pub(super) ahead_of: Option<u64>,
-    /// The bucket that was the present one for the process.
+    /// The bucket that was the present one for the process when the draw was made.
     pub(super) asked_in: u64,
-    /// Which permits the draw reports.
+    /// The permits that the draw reports.
     pub(super) report: Report,
     /// Permits taken without the store that the draw reports to it.
     pub(super) unknown: Vec<Booking>,
@@ -31,7 +31,8 @@ pub(in crate::store) struct OnTheWay {
     pub(super) is_late: bool,
 }
 
-/// The permits that a draw asks for: `firm` ones, which `askers` need, and `soft` more.
+/// The permits for which a draw asks: `firm` permits, which `askers` need, and `soft` permits ahead
+/// of calls.
 #[derive(Debug)]
 pub(super) struct DrawNeed {
     pub(super) askers: Vec<Asker>,

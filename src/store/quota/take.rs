@@ -42,7 +42,8 @@ impl SharedQuota {
         self.rule.hub.key(self.digest)
     }
 
-    /// The same of the counter for the bucket `number`, where each bucket has one.
+    /// Returns the name in the store of the counter for the bucket `number`, if each bucket has a
+    /// separate counter.
     pub(in crate::store) fn store_key_in(&self, number: u64) -> StoreKey {
         self.rule.hub.key_in(self.digest, *self.rule.window, number)
     }

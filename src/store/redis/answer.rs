@@ -114,8 +114,8 @@ pub(super) fn loggable(error: &RedisError) -> StoreError {
     StoreError::new(kind, code)
 }
 
-/// Returns why there is no connection. The operating system's text is not used, as it may contain
-/// host names.
+/// Returns the reason why there is no connection. The operating system's text is not used, as it
+/// may contain host names.
 fn broken(error: &RedisError) -> &'static str {
     use io::ErrorKind as Kind;
     /// The codes of Windows for a host name that cannot be resolved.

@@ -36,10 +36,10 @@ impl RedisStore {
     /// [`new`](Self::new), with the name of the master instead of the host, such as
     /// `redis://:password@mymaster`. `sentinels` are the URLs of the Sentinels, at least one.
     ///
-    /// For each new connection, the Sentinels are asked for the present master, one after the
-    /// other. After a failover, permits that the old master granted in its last 250 ms and did not
-    /// replicate can be granted again. If the new master lacks older data as well, the processes
-    /// notice it and report their permits.
+    /// For each new connection, the Sentinels are asked in sequence for the present master. After a
+    /// failover, permits that the old master granted in its last 250 ms and did not replicate can
+    /// be granted again. If the new master lacks older data as well, the processes notice it and
+    /// report their permits.
     ///
     /// # Errors
     ///
@@ -228,7 +228,8 @@ impl RedisStore {
     }
 
     /// Converts the error of a request on the connection of this number. Closes the connection if
-    /// it is broken, or if its server accepts no writes: a new one may lead to another server.
+    /// it is broken, or if its server accepts no writes: a new connection may lead to another
+    /// server.
     fn failed(&self, error: &RedisError, number: u64) -> StoreError {
         let error = loggable(error);
         let (gone, elsewhere) = (StoreErrorKind::Unreachable, StoreErrorKind::ReadOnly);
@@ -238,7 +239,7 @@ impl RedisStore {
         error
     }
 
-    /// Sends draws in one trip. Sends those for which a server lacked the script once more.
+    /// Sends draws in one trip. Draws for which a server lacked the script are sent once more.
     pub(super) async fn draw_all(
         &self,
         draws: &[Draw],

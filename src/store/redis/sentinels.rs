@@ -56,7 +56,7 @@ pub(super) async fn find_master(
 }
 
 impl UnknownMaster {
-    /// Returns the `UnknownMaster` that `error` was made from, if it was made from one.
+    /// Returns the `UnknownMaster` from which `error` was made, if any.
     pub(super) fn of(error: &RedisError) -> Option<Self> {
         let io = cause(error)?.downcast_ref::<io::Error>()?;
         io.get_ref()?.downcast_ref().copied()

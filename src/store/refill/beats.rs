@@ -103,7 +103,7 @@ impl Refiller {
         if before == Some(resets) && !is_lost {
             return;
         }
-        // Before the first beat, this task has sent no draws whose answers could precede a reset.
+        // Before the first beat, no draws were sent, except by a task that has ended.
         if before.is_some() {
             self.hub.note_reset(now);
         }

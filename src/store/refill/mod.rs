@@ -1,5 +1,5 @@
-//! The refiller, the task that asks the store. It draws for calls that wait, refills the leases of
-//! busy counters, sends beats, and decides whether the store is up.
+//! The refiller, the task that asks the store. It draws permits for waiting calls, refills the
+//! leases of busy counters, sends beats, and decides whether the store is up.
 //!
 //! ```text
 //!  start_store  a beat is answered    several beats are late, or anything else fails
@@ -50,8 +50,8 @@ const FIRST_GAP: Duration = Duration::from_millis(20);
 const LAST_GAP: Duration = Duration::from_millis(200);
 /// The interval at which busy counters are checked and refilled: a quarter of the default horizon.
 const TICK: Duration = Duration::from_millis(5);
-/// The maximum number of draws in one request when the process leaves and returns all unused
-/// permits.
+/// The maximum number of draws in one request when the process leaves and gives all unused permits
+/// back.
 const MOST_DRAWS: usize = 512;
 /// The maximum number of counters in a trip that only report permits. It is small, because the
 /// calls of the trip wait for its answer.

@@ -52,7 +52,7 @@ impl Refiller {
         }
     }
 
-    /// Runs until the handle stops the task, and then returns unused permits.
+    /// Runs until the handle stops the task, and then gives unused permits back to the store.
     pub(in crate::store) async fn run(mut self) {
         let now = self.hub.now();
         self.hub.set_mode(HubMode::Starting, now);
@@ -366,7 +366,7 @@ impl Refiller {
 
     // --- the end ---
 
-    /// Returns all unused permits and sends the last beat, if the store is up. Takes at most the
+    /// Gives all unused permits back and sends the last beat, if the store is up. Takes at most the
     /// time that a call would wait.
     async fn leave(&mut self) {
         let now = self.hub.now();

@@ -17,7 +17,7 @@ fn setup(buckets: u32) -> Setup {
 
 /// Returns the maximum number of calls that a window admits if the store fails in the middle of a
 /// window. The store is up again after `away_ms`, with its data from `saved_ms` before the failure;
-/// with no data if that is `None`.
+/// with no data if `saved_ms` is `None`.
 async fn worst(buckets: u32, saved_ms: Option<u64>, away_ms: u64) -> u32 {
     let setup = setup(buckets);
     // The run begins 600 ms into a window.

@@ -30,7 +30,8 @@ pub(crate) use quota_left::{QuotaLeft, QuotasLeft};
 #[derive(Clone, Debug)]
 pub(crate) struct CallNodes {
     resource: Arc<Resource>,
-    /// `None` for most calls, so that creating it writes only a single byte.
+    /// The other nodes that count the call. `None` for most calls, so that the creation writes only
+    /// a single byte.
     others: Option<OtherNodes>,
 }
 

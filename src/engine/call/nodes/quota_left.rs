@@ -1,4 +1,4 @@
-//! The tightest remaining quota of each unit, for the rate-limit fields of responses.
+//! The tightest remaining quota of each unit, for the rate-limit headers of responses.
 
 use std::iter;
 use std::sync::Arc as StdArc;
@@ -40,7 +40,7 @@ impl QuotaLeft {
 
 /// The tightest quota of each unit that the rules on a call count: of calls, and of each cost.
 ///
-/// An empty one is a null pointer in size and cost.
+/// An empty value is stored as `None` without an allocation.
 #[derive(Debug, Default)]
 pub(crate) struct QuotasLeft(Option<NotedQuotas>);
 

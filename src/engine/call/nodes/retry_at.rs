@@ -185,7 +185,7 @@ impl CallNodes {
         Ok(latest)
     }
 
-    /// Returns whether one more call may wait on all nodes.
+    /// Returns whether every node allows one more waiting call.
     fn may_wait(&self) -> bool {
         for (node, most) in self.waiting_limits().into_iter().flatten() {
             if node.waiting() >= most {

@@ -1,4 +1,4 @@
-//! Calls that wait, for a slot, a share, a turn or a bucket.
+//! Calls that wait: for a slot, a share, the store, a turn or a bucket.
 //!
 //! ```text
 //!              ┌── in line for a slot ◀─────────┐ no slot is free
@@ -114,7 +114,7 @@ struct WaitingInner {
     again: StdArc<dyn JudgeAgain>,
     nodes: CallNodes,
     weight: u32,
-    /// When the call came.
+    /// When the call arrived.
     since: Tick,
     /// When this wait began.
     asked: Tick,
@@ -141,7 +141,7 @@ pub(crate) struct WaitBegun {
     pub(crate) again: StdArc<dyn JudgeAgain>,
     pub(crate) nodes: CallNodes,
     pub(crate) weight: u32,
-    /// When the call came.
+    /// When the call arrived.
     pub(crate) since: Tick,
     /// When this wait begins.
     pub(crate) asked: Tick,
@@ -363,8 +363,8 @@ impl Waiting {
     ///
     /// # Errors
     ///
-    /// [`Blocked`] if there is no timer to wait on, or if the call is refused after the wait,
-    /// as by [`admit`](Self::admit).
+    /// [`Blocked`] if there is no timer to wait on, or if the call is refused after the wait for a
+    /// reason listed at [`admit`](Self::admit).
     ///
     /// # Cancel safety
     ///
@@ -384,7 +384,7 @@ impl Waiting {
         }
     }
 
-    /// Waits as [`ready`](Self::ready) does, but blocks the thread instead of a task.
+    /// Does the work of [`ready`](Self::ready), but blocks the thread and not only a task.
     pub(crate) fn ready_blocking(mut self) -> Result<Entry, Blocked> {
         loop {
             // A call that passes its slot or share on to this call stops this sleep.
