@@ -2,33 +2,33 @@
 //!
 //! ```text
 //! check       what is checked or taken                                         in
-//! authority   whether its origin may call at all                               precheck.rs
+//! authority   whether the origin of the call may call at all                   precheck.rs
 //! system      whether the machine and all inbound calls leave room             precheck.rs
-//! breakers    whether a circuit breaker refuses                                precheck.rs
-//! isolation   whether a concurrency slot of the resource is free; if the rule  slow_path.rs
-//!             has a queue, the call waits for a slot, and is judged again from line.rs
-//!             the first check on when it has got one
-//! narrow      whether a slot of its origin is free, if a rule limits these;    enter.rs
-//! slots       and whether few enough calls of related resources run
-//! origin      whether a rule by origin refuses calls without one               enter.rs
-//! parameters  takes a share of the quota of each value that a rule looks at;   enter.rs
-//!             for a limit on calls at once with a queue, the call waits for    line.rs
-//!             its share as it does for a slot
+//! breakers    whether a circuit breaker refuses the call                       precheck.rs
+//! isolation   whether a concurrency slot of the resource is free. If the       slow_path.rs
+//!             rule has a queue, the call waits for a slot, and is then         line.rs
+//!             judged again from the first check on
+//! narrow      whether a slot of the origin is free, if a rule limits these     enter.rs
+//! slots       slots, and whether few enough calls of related resources run
+//! origin      whether a rule by origin refuses calls without an origin         enter.rs
+//! parameters  takes a share of the quota of each value that a rule limits.     enter.rs
+//!             For a concurrency limit with a queue, the call waits for a       line.rs
+//!             share in the same way as for a slot
 //! related     whether the related resources of flow rules have room            enter.rs
-//! queue       takes a turn in each queue; a call whose turn comes later waits, enter.rs
-//!             with tokens for that time
-//! lease       takes permits of each shared rule; if there are no local ones,   lease.rs
-//!             the call waits for the store, and is judged again from the first
-//!             check on with the granted ones; a call that waits for its turn
-//!             or a loan takes its permits when that has come
-//! place       takes the slots, held until the call ends, the probe of each     enter.rs
-//!             circuit breaker that is open and due, and the call's
-//!             reservation at each limit on costs
-//! tokens      takes tokens of each ring: of the origin, the context, the       enter.rs
+//! queue       takes a turn in each queue. A call whose turn comes later        enter.rs
+//!             waits, with tokens for that time
+//! lease       takes permits of each shared rule. Without local permits, the    lease.rs
+//!             call waits for the store, and is judged again from the first
+//!             check on with the granted permits. A call that waits for a
+//!             turn or a loan takes its permits when this wait is over
+//! place       takes the slots, which are held until the call ends; the         enter.rs
+//!             probe of each circuit breaker that is open and due; and the
+//!             reservation of the call at each limit on costs
+//! tokens      takes tokens of each ring: of the origin, the context and the    enter.rs
 //!             resource
 //! loan        if a ring has no tokens and the call is prioritized: takes       wait.rs
 //!             tokens of a coming bucket
-//! shadow      rules in shadow mode judge calls that the others let pass        ../shadow.rs
+//! shadow      rules in shadow mode judge calls that enforced rules let pass    ../shadow/
 //! ```
 //!
 //! The order is part of the semantics, and is documented only here. Cheap checks come first, and a
@@ -41,20 +41,19 @@
 //! resource is created: see [`PathKind`](crate::engine::resource::PathKind).
 //!
 //! ```text
-//! path               checks                                    function
-//! Fast               fixed slots, the ring                     try_fast_path
-//! FastBesideRing     as Fast, and one ring of a single rule    try_beside_ring
-//! FastAfterLease     as Fast, after taking local permits of    try_after_lease; judge if there
-//!                    the single shared rule without keys       are none, and for calls that may
-//!                                                              wait or show their quota
-//! FastAfterBreakers  as Fast, after breakers                   try_fast_path; judge unless all
-//!                                                              are closed
-//! FastAfterParam     as Fast, after one rule on a parameter    try_fast_path; judge for calls
-//!                    without a queue or a limit on calls       that may wait or show their quota
-//!                    at once
-//! FastAdaptive       as Fast, with the slots of an adaptive    try_fast_path
-//!                    limit
-//! Full               anything                                  judge
+//! path               checks                                function
+//! Fast               fixed slots, own ring                 try_fast_path
+//! FastBesideRing     fixed slots, own and dedicated ring   try_beside_ring
+//! FastAfterLease     local permits of the single shared    try_after_lease; judge if there are
+//!                    rule without keys, then as Fast       no permits, and for calls that may
+//!                                                          wait or show their quota
+//! FastAfterBreakers  breakers, then as Fast                try_fast_path; judge unless all
+//!                                                          breakers are closed
+//! FastAfterParam     one rule on a parameter, without a    try_fast_path; judge for calls that
+//!                    queue or a concurrency limit, then    may wait or show their quota
+//!                    as Fast
+//! FastAdaptive       as Fast, with adaptive slots          try_fast_path
+//! Full               all checks                            judge
 //! ```
 //!
 //! Every call to a known resource begins in [`try_fast_path`], which returns at once if the

@@ -3,9 +3,9 @@
 //! ```text
 //!              ┌── in line for a slot ◀─────────┐ no slot is free
 //! judged ──────┤   or a share                   │
-//!     ▲        │        │ has one              │
+//!     ▲        │        │ has received it      │
 //!              │        ▼                      │
-//!              │   judged once more            │
+//!              │   judged again                │
 //!              ▼        ▼                      │
 //!         promised a turn or a bucket ──▶ its turn ──▶ runs
 //! ```
@@ -110,7 +110,7 @@ pub struct Waiting {
 
 /// The state of a waiting call, boxed to keep [`Waiting`] small.
 struct WaitingInner {
-    /// The engine that judges the call once more, by the rules that are then in force.
+    /// The engine that judges the call again, by the rules that are then in force.
     again: StdArc<dyn JudgeAgain>,
     nodes: CallNodes,
     weight: u32,
@@ -137,7 +137,7 @@ struct WaitingInner {
 
 /// The state with which every wait begins.
 pub(crate) struct WaitBegun {
-    /// The engine that judges the call once more, by the rules that are then in force.
+    /// The engine that judges the call again, by the rules that are then in force.
     pub(crate) again: StdArc<dyn JudgeAgain>,
     pub(crate) nodes: CallNodes,
     pub(crate) weight: u32,
