@@ -17,8 +17,8 @@ use crate::clock::Tick;
 const SECOND: i128 = 1_000_000_000;
 /// A larger change of the offset than this is a jump; a smaller one is drift.
 const JUMP: i128 = 2 * SECOND;
-/// At a jump, earlier spans are dropped that began more than this many seconds ago, except the
-/// first span. Answers cover only the last minute.
+/// At a jump, earlier spans are dropped that ended this many seconds ago or earlier. Answers cover
+/// only the last minute.
 const KEPT: u64 = 120;
 
 /// See the [module](self).
@@ -61,18 +61,25 @@ impl Calendar {
         }
         // No answer has contained the present second yet, so the new span begins with it.
         let from = second_of(now);
-        self.past.push(self.present);
-        self.past
-            .retain(|span| span.from < from && span.from + KEPT > from || span.from == 0);
+        // A span without a second is replaced.
+        if self.present.from < from {
+            self.past.push(self.present);
+        }
         self.present = CalendarSpan { from, ahead };
+        // A span ends where its successor begins.
+        let ends = self.past.iter().skip(1).chain([&self.present]);
+        let over = ends.take_while(|next| next.from + KEPT <= from).count();
+        self.past.drain(..over);
     }
 
-    /// Returns the unix second of the engine's `second`.
+    /// Returns the unix second of the engine's `second`. For seconds before all spans that are kept,
+    /// uses the oldest one.
     pub(super) fn unix(&self, second: u64) -> i64 {
         let spans = [self.present].into_iter();
         let mut spans = spans.chain(self.past.iter().rev().copied());
         let span = spans.find(|span| span.from <= second);
-        let ahead = span.unwrap_or(self.present).ahead.div_euclid(SECOND);
+        let oldest = self.past.first().unwrap_or(&self.present);
+        let ahead = span.unwrap_or(*oldest).ahead.div_euclid(SECOND);
         i64::try_from(i128::from(second) + ahead).unwrap_or(i64::MAX)
     }
 }
@@ -122,6 +129,23 @@ mod tests {
         calendar.update(Tick::from_millis(12_000), wall(112_500));
         let mapped = [9, 10, 11, 12, 13].map(|it| calendar.unix(it));
         assert_eq!(mapped, [109, 3_710, 3_711, 112, 113]);
+    }
+
+    #[test]
+    fn the_last_minute_keeps_its_offset_however_long_ago_that_began() {
+        let mut calendar = Calendar::new(Tick::ZERO, wall(1_000_000));
+        // Each span lasts for longer than spans are kept.
+        for jump in 1..9_u64 {
+            let seconds = jump * 500;
+            let wall = wall(1_000_000 + seconds * 1_000 + jump * 3_600_000);
+            calendar.update(Tick::from_millis(seconds * 1_000), wall);
+            let unix = |second: u64, jumps: u64| (1_000 + second + jumps * 3_600) as i64;
+            for second in seconds - 60..seconds {
+                assert_eq!(calendar.unix(second), unix(second, jump - 1));
+            }
+            assert_eq!(calendar.unix(seconds), unix(seconds, jump));
+            assert_eq!(calendar.past.len(), 1);
+        }
     }
 
     #[test]
