@@ -21,7 +21,7 @@ fn a_listener_sees_all_changes_made() {
     assert_eq!(reports, [(0, [Open, Open]), (1, [Open, Open])]);
     reports.clear();
     let admitted = breakers.admit(at(2_000), &mut |change| {
-        reports.push((change.index, states()))
+        reports.push((change.index, states()));
     });
     assert_eq!(
         reports,
