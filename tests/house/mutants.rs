@@ -105,3 +105,22 @@ fn a_model_without_a_twin_is_named_by_a_patch() {
     }
     assert!(bare >= 8, "{bare} models were found");
 }
+
+/// `--skip` of a name that no test has any more would run the twin.
+#[test]
+fn each_test_that_the_checks_skip_exists() {
+    let run = fs::read_to_string(root().join(".ci/run")).unwrap();
+    let skipped: Vec<&str> = run
+        .split("--skip ")
+        .skip(1)
+        .filter_map(|rest| rest.split_whitespace().next())
+        .collect();
+    assert!(skipped.len() >= 5, "{skipped:?}");
+    let code: String = sources()
+        .iter()
+        .map(|file| fs::read_to_string(file).unwrap())
+        .collect();
+    for name in skipped {
+        assert!(code.contains(&format!("{name}:")), "no twin is {name}");
+    }
+}
