@@ -1,9 +1,9 @@
 //! Pages without items: the book for users, its index by question, and the guarantees.
 //!
-//! A page links to another one by a label, `[text][callers#plans]`. At the foot of the page the
-//! label leads to the file of the other page, for readers of the files. Here all labels lead to
-//! modules, and these definitions stand before each page: if a label is defined twice, the first
-//! definition holds. `tests/house/guarantees.rs` compares them.
+//! A page links to another page by a label, `[text][callers#plans]`. At the foot of the page the
+//! label leads to the file of the other page, for readers of the files. In the documentation, the
+//! definitions below come before each page, and lead to modules: if a label is defined twice, the
+//! first definition holds. `tests/house/guarantees.rs` compares them.
 
 /// The definitions of all labels.
 macro_rules! labels {

@@ -19,8 +19,9 @@ pub(crate) fn carry_over<'a, N, O>(
     carry_over
 }
 
-/// Returns, for each of `new` items, the index of the old item that it inherits from, below `old`.
-/// `is_partner(test, new, old)` applies a test to a new and an old item; all are given by index.
+/// Returns, for each new item, the index of the old item that it inherits from. `new` and `old` are
+/// the numbers of items. `is_partner(test, new, old)` applies a test to a new and an old item; all
+/// are given by index.
 fn partners(
     new: usize,
     old: usize,

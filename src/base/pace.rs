@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 pub(crate) struct StepPace {
     /// The work between two pauses; `None` to do all at once.
     portion: Option<usize>,
+    /// The work that is left before the next pause.
     left: usize,
 }
 
@@ -41,7 +42,7 @@ impl StepPace {
         }
     }
 
-    /// How much work may be done before the next pause.
+    /// Returns how much work can be done before the next pause.
     pub(crate) const fn left(&self) -> usize {
         match self.portion {
             Some(_) => self.left,

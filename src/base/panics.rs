@@ -18,7 +18,8 @@ pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Returns the result of `call`; if it panics, that of `on_panic`, which gets the panic.
+/// Returns the result of `call`. If `call` panics, passes the panic to `on_panic`, and returns the
+/// result of `on_panic`.
 pub(crate) fn catch_panic_or<T>(
     call: impl FnOnce() -> T,
     on_panic: impl FnOnce(&(dyn Any + Send)) -> T,

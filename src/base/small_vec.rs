@@ -16,8 +16,8 @@ impl<T, const N: usize> SmallVec<T, N> {
         }
     }
 
-    /// Removes and returns the first item for which `is_it` is true. The order of the others may
-    /// change.
+    /// Removes and returns the first item for which `is_it` is true. The order of the remaining
+    /// items can change.
     pub(crate) fn remove(&mut self, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let at = self.iter().position(is_it)?;
         let last = match self.more.pop() {
@@ -35,7 +35,7 @@ impl<T, const N: usize> SmallVec<T, N> {
         })
     }
 
-    /// Returns the item at `place`, if there are as many.
+    /// Returns the item at `place`; `None` if the list is shorter.
     #[inline]
     pub(crate) fn get(&self, place: usize) -> Option<&T> {
         match self.inline.get(place) {

@@ -2,9 +2,9 @@
 //!
 //! Threads on several cores that add to one word wait for its cache line in turns, so together they
 //! get less done than one alone. While a count is crowded it continues in stripes: each thread adds
-//! to its own stripe. What is in the word stays there, what is in the stripes stays there when the
-//! crowd has gone, and the whole is the sum of both. Nothing is ever moved, so a reader misses
-//! nothing, counts nothing twice, and never sees the count fall.
+//! to its own stripe. What was added to the word or to a stripe stays there, also when the crowd
+//! has gone, and the count is the sum of the word and all stripes. Nothing is ever moved, so a
+//! reader misses nothing, counts nothing twice, and never sees the count fall.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -120,7 +120,7 @@ impl Hasher for ThreadNumber {
 
 #[cfg(all(test, sentinel_loom))]
 mod models {
-    //! A count that goes over to stripes while others add to it and read it.
+    //! A count that begins to use stripes while other threads add to it and read it.
 
     use loom::thread;
 
@@ -133,7 +133,7 @@ mod models {
             a_count_that_moves: SpreadMovesWord;
         || {
             let count = Arc::new(SpreadCount::default());
-            // The stripes are made first, as loom does not know that making them orders threads.
+            // The stripes are created first, as loom does not know that this orders threads.
             count.add_in_crowd(0);
             count.add(1);
             let others = [1, 2].map(|weight| {
@@ -142,7 +142,7 @@ mod models {
                     count.add(1);
                 } else {
                     count.add_in_crowd(1);
-                    // The count is no longer taken for crowded.
+                    // The count is no longer treated as crowded.
                     count.add(1);
                 })
             });

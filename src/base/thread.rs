@@ -183,7 +183,7 @@ mod tests {
         theirs.stop();
         assert!(ended.try_recv().is_err(), "it has waited for the thread");
         assert!(theirs.thread.is_some(), "it has detached the thread");
-        // Now as the process that has the thread.
+        // From here on, this is the process that has the thread.
         theirs.process = this_process();
         drop(release);
         theirs.stop();

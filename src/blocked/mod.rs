@@ -79,7 +79,7 @@ pub(crate) struct Limit {
 }
 
 impl Blocked {
-    /// A refusal of a call to `resource` by the rule with this id.
+    /// Creates a refusal of a call to `resource` by the rule with this id.
     pub(crate) fn new(kind: BlockKind, resource: Box<str>, id: Arc<str>) -> Self {
         let rule = Label {
             id,
@@ -90,7 +90,7 @@ impl Blocked {
         Self::of(kind, Arc::new(rule), None)
     }
 
-    /// A refusal of a call to `resource` by the rule with this label.
+    /// Creates a refusal of a call to `resource` by the rule with this label.
     pub(crate) fn by(kind: BlockKind, rule: Arc<Label>, resource: &Arc<str>) -> Self {
         debug_assert!(rule.resource.iter().all(|own| **own == **resource));
         // Most rules are for one resource, which their label names. That saves a reference count.

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{CALENDAR, Tick, nanos};
 
-/// A period of the calendar, from its first midnight to that of the next one, in which a
+/// A period of the calendar, from its first midnight to that of the next period, in which a
 /// [`KeyedRule`](crate::KeyedRule) counts.
 ///
 /// ```
@@ -46,8 +46,9 @@ const DAY_NS: u64 = DAY.as_nanos() as u64;
 pub(crate) const MOST_OFFSET: u32 = 24 * 60 - 1;
 
 const MONTHS_OF_YEAR: u64 = 12;
-/// The years and days after which the calendar repeats itself.
+/// The years after which the calendar repeats itself.
 const YEARS_OF_ERA: u64 = 400;
+/// The days of these years.
 const DAYS_OF_ERA: u64 = 146_097;
 /// The days from 1 March of the year 0 to 31 December 1969.
 const FIRST_DAY: u64 = 719_467;
@@ -117,7 +118,7 @@ impl Periods {
         }
     }
 
-    /// The number of the period of `now`.
+    /// Returns the number of the period that contains `now`.
     pub(crate) fn number(self, now: Tick) -> u32 {
         // Fits into 32 bits: at most 213 504 days.
         let day = now.as_nanos().saturating_add(self.zero_ns) / DAY_NS;
@@ -128,7 +129,7 @@ impl Periods {
         before as u32 + 1
     }
 
-    /// When the period `number` ends.
+    /// Returns the time at which the period `number` ends.
     pub(crate) fn end(self, number: u32) -> Tick {
         let days = match self.period {
             CalendarPeriod::Day => number.into(),
@@ -138,7 +139,7 @@ impl Periods {
         Tick::from_nanos(end_ns.saturating_sub(self.zero_ns))
     }
 
-    /// The length of the period of `now`.
+    /// Returns the length of the period that contains `now`.
     pub(crate) fn length(self, now: Tick) -> Duration {
         match self.period {
             CalendarPeriod::Day => DAY,
@@ -150,7 +151,8 @@ impl Periods {
     }
 }
 
-/// The months from December 1969 to that of `day`, which is counted from 31 December 1969.
+/// Returns the number of months from December 1969 to the month of `day`, which is counted from 31
+/// December 1969.
 fn month_of(day: u64) -> u64 {
     let days = day + FIRST_DAY;
     let (era, day) = (days / DAYS_OF_ERA, days % DAYS_OF_ERA);
@@ -160,8 +162,8 @@ fn month_of(day: u64) -> u64 {
     (era * YEARS_OF_ERA + year) * MONTHS_OF_YEAR + month - FIRST_MONTH
 }
 
-/// The days from 31 December 1969 to the first day of the month that is `month` months after
-/// December 1969; 0 for December 1969 itself, of which only the last day counts.
+/// Returns the number of days from 31 December 1969 to the first day of the month that is `month`
+/// months after December 1969; 0 for December 1969 itself, of which only the last day counts.
 fn first_day_of(month: u64) -> u64 {
     let month = month + FIRST_MONTH;
     let (year, month) = (month / MONTHS_OF_YEAR, month % MONTHS_OF_YEAR);
@@ -170,7 +172,7 @@ fn first_day_of(month: u64) -> u64 {
     (era * DAYS_OF_ERA + day).saturating_sub(FIRST_DAY)
 }
 
-/// How long after 1970 the zero of a clock is, if the clock reads `now` at the wall time `wall`
+/// Returns how long after 1970 the zero of a clock is, if it reads `now` at the wall time `wall`
 /// and [`aligned`](super::aligned) has chosen its start. The clock and the wall time may have
 /// drifted apart since, by up to 210 days.
 pub(super) fn epoch_at(now: Tick, wall: SystemTime) -> Duration {

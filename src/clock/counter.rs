@@ -30,9 +30,10 @@ use crate::base::wall::wall_time;
 pub struct QuantaClock {
     clock: quanta::Clock,
     start: u64,
-    /// The nanoseconds of 2³² counts.
+    /// The duration of 2³² counts, in ns.
     scale: u64,
-    /// What is added to a reading of the counter to agree with the time of day, in ns.
+    /// The time that is added to a reading of the counter so that it agrees with the time of day,
+    /// in ns.
     behind: u64,
 }
 
@@ -81,7 +82,8 @@ impl QuantaClock {
     /// How many nanoseconds `counts` take.
     #[inline]
     fn nanos(&self, counts: u64) -> u64 {
-        // Both factors have 64 bits; what remains of the product fits for as long as a tick does.
+        // The product of two 64-bit factors fits into 128 bits. After the shift it fits into 64
+        // bits as long as the time fits into a tick.
         ((u128::from(counts) * u128::from(self.scale)) >> SCALE_BITS) as u64
     }
 }

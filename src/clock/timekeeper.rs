@@ -183,14 +183,14 @@ impl Timekeeper {
         self.record(now)
     }
 
-    /// How long after 1970 the time 0 is, for rules by the calendar. The offset by which steps back
-    /// are made up for is not included: no period that has begun comes again.
+    /// Returns how long after 1970 the time 0 is, for rules by the calendar. The offset that makes
+    /// up for steps back is not included: no period that has begun comes again.
     pub(crate) fn epoch(&self) -> Duration {
         self.0.clock.epoch()
     }
 
-    /// How long a call has to wait from `now` until `at`. While time stands still, that is at least
-    /// the slack, after which time continues.
+    /// Returns how long a call has to wait from `now` until `at`. While time stands still, the wait
+    /// is at least the slack, after which time continues.
     pub(crate) fn until(&self, at: Tick, now: Tick) -> Duration {
         let stands = Tick::from_nanos(self.0.stands.load(Ordering::Relaxed));
         if now <= stands {
@@ -276,8 +276,8 @@ impl Timekeeper {
                 self.read().0
             }
             _ if now + SLACK >= seen => now,
-            // The first sign of a step back, or a later time was seen since, or the clock has
-            // stepped back further.
+            // This is the first sign of a step back, or a later time was seen since, or the clock
+            // has stepped back further.
             known => {
                 let high = known.map_or(seen, |known| known.high.max(seen));
                 *behind = Some(Behind { since: now, high });
@@ -306,7 +306,7 @@ mod tests {
     fn a_glitch_ahead_is_not_believed() {
         let clock = ManualClock::starting_at(at(5_000));
         let time = Timekeeper::new(Box::new(clock.clone()));
-        // Read an hour ahead once; the clock itself says 5 s.
+        // One reading is an hour ahead; the clock itself reads 5 s.
         assert_eq!(time.check(Glance(at(3_605_000)), at(4_900)), at(5_000));
         // A real idle time is confirmed.
         clock.set(at(3_605_000));

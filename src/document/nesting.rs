@@ -6,7 +6,7 @@
 //! bounds, too many for the stack of a thread. So the levels are counted here, without a tree.
 
 /// The maximum number of levels of lists and inline tables, including the levels of dotted keys
-/// around them. It is above the bound for documents, because the points of numbers count as well.
+/// around them. It is above the bound for documents, because the dots in numbers count as well.
 const MOST: usize = 160;
 
 /// Returns the offset at which `text` is nested too deep to be parsed; `None` if its depth is
@@ -16,7 +16,7 @@ const MOST: usize = 160;
 /// it: the parser continues after an error.
 pub(super) fn too_deep(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
-    // The closing bracket of each open list or inline table, and the number of points in the key
+    // The closing bracket of each open list or inline table, and the number of dots in the key
     // before it.
     let mut around = Vec::new();
     let (mut levels, mut points, mut at) = (0, 0, 0);
@@ -54,7 +54,7 @@ pub(super) fn too_deep(text: &str) -> Option<usize> {
             }
             b'=' => may_end = false,
             // A key does not continue after a value. If the value is missing, the parser can take
-            // what follows as the value, so the points still count.
+            // what follows as the value, so the dots still count.
             b',' | b'\n' if may_end => {
                 points = 0;
                 may_end = false;

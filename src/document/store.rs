@@ -37,9 +37,9 @@ const SHOWN: [&str; 9] = [
 /// |---|---|
 /// | `url` | the address of the server, see `RedisStore::new`; for `sentinels` and `cluster` see below |
 /// | `url_env` | the name of the environment variable that has the address, instead of `url` |
-/// | `sentinels` | the addresses of the Sentinels that watch the server, as a list or between commas; `url` then has the name of the master as its host, see `RedisStore::sentinel` |
+/// | `sentinels` | the addresses of the Sentinels that watch the server, as a list, or as a text with commas between them; `url` then has the name of the master as its host, see `RedisStore::sentinel` |
 /// | `sentinels_env` | the name of the environment variable that has their addresses, instead of `sentinels` |
-/// | `cluster` | whether the server belongs to a Redis Cluster; `url` can then have several addresses between commas, see `RedisStore::cluster` |
+/// | `cluster` | whether the server belongs to a Redis Cluster; `url` can then have several addresses, separated by commas, see `RedisStore::cluster` |
 /// | `certificate_file` | the path of a PEM file with the certificates of the authorities to trust, instead of the authorities of the machine: see `RedisStore::with_root_certificate` |
 /// | `client_certificate_file`, `client_key_file` | the paths of the certificate that is shown to servers, and of its key, both in PEM, and only together: see `RedisStore::with_client_certificate` |
 /// | `prefix` | the prefix of all keys in the store: the name of the service, in 1 to 32 ASCII letters, digits, `_`, `.`, `:` or `-`; required with an address, and only then |
@@ -49,7 +49,7 @@ const SHOWN: [&str; 9] = [
 /// | `store_wait` | [`StoreSettings::store_wait`]: the longest that a call waits for the store |
 /// | `horizon` | [`StoreSettings::horizon`]: for how long permits are drawn ahead |
 ///
-/// In a list of addresses between commas, a comma in a password is written `%2C`. `Debug` shows
+/// In a text of several addresses, a comma in a password is written `%2C`. `Debug` shows
 /// neither addresses nor the values of variables.
 ///
 /// # Examples

@@ -23,9 +23,9 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// trusted or understood, the peer of the connection is the key, so a client cannot choose its own
 /// key.
 ///
-/// So the peer must be known, as for [`PeerIp`](super::PeerIp): without connect info
-/// [`behind`](Self::behind) has no key for any request, and the same holds over a Unix socket,
-/// where only the proxy connects: use [`hops`](Self::hops) there.
+/// So [`behind`](Self::behind) needs the address of the peer, as [`PeerIp`](super::PeerIp) does:
+/// without connect info, it finds no key for any request. The peer of a Unix socket has no address
+/// either: use [`hops`](Self::hops) there.
 ///
 /// Empty elements of a list are ignored, as in `192.0.2.7, ,`. A client that is written with an
 /// IPv4 address [inside of an IPv6 address](super::cut_ip) is known by the IPv4 address.
@@ -215,8 +215,8 @@ impl KeyExtractor for ForwardedIp {
     }
 }
 
-/// If the headers cannot be understood, the client is unknown: the peer, which then is the key, is
-/// a proxy.
+/// If the headers cannot be understood, the client is unknown. The key is then the peer, which is a
+/// proxy and not the client.
 impl ClientIp for ForwardedIp {
     fn client_ip(&self, head: Head<'_>) -> Option<IpAddr> {
         self.client(head.headers(), peer(head.extensions()))
@@ -356,7 +356,7 @@ mod tests {
                 &[(XFF, "[2001:db8::1:2]:99, fd00::1")],
                 Some("2001:db8::"),
             ),
-            // If all are trusted, the leftmost counts.
+            // If all addresses are trusted proxies, the leftmost address counts.
             (
                 Some("10.0.0.1"),
                 &[(XFF, "10.0.0.9, 10.0.0.2")],
@@ -409,7 +409,7 @@ mod tests {
             (Some("10.0.0.1"), &[(XFF, "fe80::1%eth0")], Some("10.0.0.1")),
             (Some("10.0.0.1"), &[(XFF, "\u{e9}")], Some("10.0.0.1")),
             (Some("10.0.0.1"), &[], Some("10.0.0.1")),
-            // The other field is not looked at.
+            // The other field is not read.
             (
                 Some("10.0.0.1"),
                 &[("forwarded", "for=1.2.3.4")],

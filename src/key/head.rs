@@ -68,7 +68,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Returns the head of `request`, to test code that takes one without a layer: a
+    /// Returns the head of `request`, for tests without a layer of code that takes a head: a
     /// [`KeyExtractor`](super::KeyExtractor), a [`ClientIp`](super::ClientIp), a
     /// [`Rejection`](crate::middleware::rejection::Rejection).
     ///

@@ -101,8 +101,8 @@ pub trait ClientIp: Send + Sync + 'static {
 ///
 /// # If no address is there
 ///
-/// Then the request has no key, and **by default all such requests share one quota**: the first few
-/// callers use it up for all. Three mistakes cause this:
+/// A request without an address has no key, and **by default all such requests share one quota**:
+/// the first few callers use it up for all. Three mistakes cause this:
 ///
 /// * The feature `axum` or `tonic` of this crate is not on.
 /// * The axum server is not served with

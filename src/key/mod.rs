@@ -26,10 +26,9 @@
 //! them. For a service of this kind, let an earlier layer set the path, as the service reads it, as
 //! a [`ResourceName`]; or name rules by templates that match any spelling, such as `/{*file}`.
 //!
-//! None of that makes a value true. Where clients can make values up, such as those of a header
-//! that has not been checked, also limit something that they cannot make up, such as [`PeerIp`],
-//! with a rule for each of the two. An [`or`](KeyExtractor::or) does not do that: it uses only one
-//! of the keys.
+//! Decoding does not make a value trustworthy. If clients can make up a value, as in a header that
+//! has not been checked, use a second rule for a key that they cannot make up, such as [`PeerIp`].
+//! An [`or`](KeyExtractor::or) is no substitute for two rules: it uses only one of the two keys.
 //!
 //! # The default resource
 //!
@@ -240,8 +239,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// [requests without a key](self#requests-without-a-key).
     fn key<'a>(&self, head: Head<'a>) -> Option<Key<'a>>;
 
-    /// Returns whether the key is, or may be, the address of the peer of the connection, which
-    /// behind a proxy is that of the proxy. No rule depends on it: it lets an engine
+    /// Returns whether the key is, or can be, the address of the peer of the connection. Behind a
+    /// proxy, this is the address of the proxy. No rule depends on the result: an engine uses it to
     /// [find](crate::hook::FindingKind::BehindProxy) that all callers have the key of a proxy.
     /// Default: false.
     fn reads_peer(&self) -> bool {

@@ -58,8 +58,8 @@ type RowRank = (u8, bool, u64);
 // === impl LastReading ===
 
 impl LastReading {
-    /// Takes over the memory of a reading, which began with a copy of this memory. Another reading
-    /// can have updated this memory in the meantime, so the larger completions are kept.
+    /// Takes over `new`, the memory of a reading that began with a copy of this memory. Another
+    /// reading can have updated this memory in the meantime, so the larger completions are kept.
     pub(super) fn update(&mut self, mut new: Self) {
         for (id, completed) in &mut new.listed {
             let known = self.listed.get(id).copied().unwrap_or_default();

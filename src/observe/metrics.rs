@@ -176,8 +176,8 @@ impl Metrics {
         self.change(|settings| settings.bounds.resources = max)
     }
 
-    /// Sets how many rules of each engine, from the first on, can have series. Default: 500. 0:
-    /// none. A rule has up to seven series. `sentinel_rules_left_out` is the number of rules
+    /// Sets how many rules of each engine can have series: the first ones in their order. Default:
+    /// 500. 0: none. A rule has up to seven series. `sentinel_rules_left_out` is the number of rules
     /// without series.
     ///
     /// ```

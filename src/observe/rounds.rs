@@ -79,6 +79,7 @@ struct RunState<T> {
     done: Option<Option<T>>,
     /// The number of the viewer that takes the steps.
     driver: Option<u64>,
+    /// The wakers of the viewers that wait, each with the number of its viewer.
     waiting: Vec<(u64, Waker)>,
     /// The number of tasks that wait for the result.
     viewers: usize,

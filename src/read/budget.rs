@@ -92,9 +92,10 @@ impl BudgetSnapshot {
         self.figures.reserved
     }
 
-    /// Returns what new calls can cost: what is left of the limit, less what is reserved. The limit
-    /// less what is used is left or, if the provider says less, what it says is
-    /// [left](crate::Meter::left). For a keyed rule, returns the whole limit, as for a new value.
+    /// Returns what new calls can cost: the remaining budget, less what is reserved. The remaining
+    /// budget is the limit less what is used or, if the provider has reported that less is
+    /// [left](crate::Meter::left), the reported figure. For a keyed rule, returns the whole limit,
+    /// as for a new value.
     #[must_use]
     pub const fn left(&self) -> u32 {
         if self.is_by_key {

@@ -53,13 +53,14 @@ pub struct SharedSnapshot {
 }
 
 impl SharedSnapshot {
-    /// Copies the counts of the shared rules among `rules`, in their order. `shadows` are the
-    /// engines of the rules in shadow mode, whose permits count as well.
+    /// Without the feature `shared` no rule is shared.
     #[cfg(not(feature = "shared"))]
     pub(super) const fn of(_: &Registry, _: &RuleSet, _: &[Arc<Shadow>]) -> Vec<Self> {
         Vec::new()
     }
 
+    /// Copies the counts of the shared rules among `rules`, in their order. `shadows` are the
+    /// engines of the rules in shadow mode, whose permits count as well.
     #[cfg(feature = "shared")]
     pub(super) fn of(registry: &Registry, rules: &RuleSet, shadows: &[Arc<Shadow>]) -> Vec<Self> {
         if !rules.listed().has_shared() {
@@ -107,7 +108,7 @@ impl SharedSnapshot {
         self.cells
     }
 
-    /// Returns how many permits this process holds, which calls can take at once.
+    /// Returns how many permits this process holds, for calls to take without asking the store.
     #[must_use]
     pub const fn in_hand(&self) -> u64 {
         self.in_hand

@@ -114,7 +114,8 @@ impl fmt::Display for Scope {
 /// A copy of the statistics of one node. Its window is that of
 /// [`Builder::window`](crate::Builder::window). The state of single rules is in the nodes of
 /// resources. Nodes of origins and contexts have no breakers, budgets or keyed rules and no
-/// adaptive limit, and only the node of an origin that an isolation rule is for has slots.
+/// adaptive limit. Of these nodes, only the node of an origin with an isolation rule of its own has
+/// slots.
 ///
 /// # Examples
 ///

@@ -156,7 +156,7 @@ impl Builder {
     /// Default: 16 384. Calls to any further resource are counted under `__overflow__`, and the
     /// rules for that name apply to them. A resource with a rule always has a place, and so does a
     /// resource that is named by the path that axum has matched. A call that itself has the name
-    /// `__overflow__` or `-` is not counted with them, but under a hash of its name.
+    /// `__overflow__` or `-` is not counted with these calls, but under a hash of its name.
     ///
     /// With the defaults, names that callers make up take at most 20 MiB in all, if each is 256
     /// bytes long, has been called in several seconds and was refused, by a system rule or a window
@@ -239,8 +239,8 @@ impl Builder {
         self
     }
 
-    /// Sets whether origins and contexts keep these statistics for each second as well. Default:
-    /// no.
+    /// Sets whether origins and contexts also keep statistics for each second of the last minute.
+    /// Default: no.
     pub fn minute_of_origins(mut self, minute: bool) -> Self {
         self.config.minute_of_scopes = minute;
         self
@@ -280,8 +280,8 @@ impl Builder {
         self
     }
 
-    /// As [`histograms`](Self::histograms), but with ranges that end at `edges`. A time belongs to
-    /// the first edge that is not shorter than it.
+    /// Keeps histograms like [`histograms`](Self::histograms), with ranges that end at `edges`. A
+    /// time belongs to the range of the first edge that is at least as long.
     ///
     /// ```
     /// use std::time::Duration;

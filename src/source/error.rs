@@ -197,7 +197,7 @@ impl SourceError {
     }
 
     /// Returns whether both report the same problem, so that one report is enough. A mistake in two
-    /// versions of a file is two problems: the author of the second version must be told as well.
+    /// versions of a file is two problems: the author of the second version must see it as well.
     pub(super) fn is_same_problem_as(&self, other: &Self) -> bool {
         let (one, other) = (&*self.0, &*other.0);
         (one.kind, &one.text, one.content) == (other.kind, &other.text, other.content)

@@ -3,9 +3,9 @@
 //! A file is read again when its [`Stamp`] differs from the stamp that was seen last. A stamp alone
 //! does not show every change: a file system may keep times in steps of up to two seconds, so a
 //! second write in the same step, of the same length and in place, leaves the stamp as it is. Such
-//! a write comes less than a step after the stamp was first seen. So a stamp is believed only once
-//! the file was read again, with the same result, when [`SETTLE`] had passed since then; until then
-//! every look is a reading, and the content decides.
+//! a write comes less than a step after the stamp was first seen. So a stamp is trusted only after
+//! the file was read again, with the same result, at least [`SETTLE`] after the stamp was first
+//! seen. Until then the file is read at each poll, and the content decides.
 //!
 //! ```text
 //! stamp first seen ├──── 2 s: may still be written under this stamp ────┤ settled
@@ -13,7 +13,7 @@
 //!                  × reads, and compares the content       · looks at the stamp
 //! ```
 //!
-//! Only the monotonic clock is asked, so it does not matter whether the clock of
+//! Only the monotonic clock is read, so it does not matter whether the clock of
 //! a file server agrees with this machine's.
 
 use std::fs::Metadata;
@@ -38,7 +38,7 @@ pub(super) struct Stamp {
 struct Inode {
     device: u64,
     number: u64,
-    /// Seconds and nanoseconds; cannot be set back by writers.
+    /// The time of the last change, in seconds and nanoseconds. Writers cannot set it back.
     changed: (i64, i64),
     /// How many hard links lead to it.
     links: Option<u64>,
@@ -51,6 +51,7 @@ pub(super) struct LastRead {
     digest: u64,
     /// When this content was first seen under this stamp.
     since: Tick,
+    /// Whether this stamp alone shows that the content is unchanged.
     is_settled: bool,
 }
 
@@ -104,7 +105,7 @@ impl LastRead {
         }
     }
 
-    /// Returns whether a file with `stamp` surely still has the content that was read.
+    /// Returns whether a file with `stamp` certainly still has the content that was read.
     pub(super) fn is_settled_for(&self, stamp: &Stamp) -> bool {
         self.is_settled && self.stamp == *stamp
     }

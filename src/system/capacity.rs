@@ -122,8 +122,9 @@ pub(crate) struct Estimate {
 /// The number of whole seconds that the robust form covers. They are enough to include times
 /// without a queue, and few enough to follow a deployment.
 const SECONDS: usize = 10;
-/// The bounds that Alibaba Sentinel sets for the smallest response time.
+/// The largest value that Alibaba Sentinel uses for the smallest response time.
 const LONGEST_MIN_RT: Duration = Duration::from_secs(5);
+/// The smallest value that Alibaba Sentinel uses for the smallest response time.
 const SHORTEST_MIN_RT: Duration = Duration::from_millis(1);
 /// The smallest response time in the robust form: the precision of response times.
 const PRECISION: Duration = Duration::from_micros(1);

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The number of cores that a process may use is its quota, or the number of cores that it may run
-//! on if that is less. With a quota, the own share counts: a process beyond its quota is paused
+//! on if that is less. With a quota, its own share counts: a process beyond its quota is paused
 //! even on an idle machine, and other processes of the machine do not matter. Without a quota, all
 //! processes share the machine, and the larger of the two shares counts.
 //!

@@ -73,11 +73,13 @@ pub(super) struct Shared {
     pub(super) due: AtomicU64,
     /// The load, as the bits of an `f64`; NaN means unknown.
     load: AtomicU64,
+    /// The share of the CPU in use, as the bits of an `f64`; NaN means unknown.
     cpu: AtomicU64,
     /// The time at which the next reading of memory is due, in ns.
     memory_due: AtomicU64,
-    /// Used memory and its limit in bytes; a limit of 0 means unknown.
+    /// Used memory, in bytes.
     used: AtomicU64,
+    /// The limit of memory, in bytes; 0 means that the memory is unknown.
     limit: AtomicU64,
     /// The number of spawned threads. While there is one, admissions do not read load and CPU use.
     threads: AtomicU32,

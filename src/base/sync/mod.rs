@@ -151,7 +151,7 @@ pub(crate) enum Bug {
     AddWithoutRoll,
     /// An opener does not seal the bucket that it closes.
     OpenWithoutSeal,
-    /// An opener continues although another one was faster at writing its checkpoint.
+    /// An opener continues although another opener has written its checkpoint first.
     SkipPublish,
     /// A thread that misses a checkpoint waits for the thread whose jump is under way.
     WaitInGap,
@@ -167,7 +167,7 @@ pub(crate) enum Bug {
     PeriodGoesBack,
     /// The checkpoint of a new bucket leaves the held tokens in the old bucket.
     HeldStayBehind,
-    /// A cancelled loan refunds its tokens first and lets go of them after.
+    /// A cancelled loan refunds its tokens before it releases them.
     CancelBackwards,
     /// A loan in a future window is not judged again after it was placed.
     LoanLooksOnce,
@@ -179,12 +179,12 @@ pub(crate) enum Bug {
     ReadBeforeLast,
     /// An evictor that has the only reference to an entry does not look at it again.
     LetGoAtFirstLook,
-    /// In a full table, a call whose own name another call is making does not wait for that call.
+    /// In a full table, a call does not wait for another call that is adding the same name.
     SameKeyIsAnother,
-    /// In a full table, a call that finds another name being made does not look for its own name
+    /// In a full table, a call that finds another name being added does not look for its own name
     /// again.
     PlaceWithoutSecondLook,
-    /// The opener of a second checks by a load whether the checkpoint of the second is needed.
+    /// The opener of a second checks by a plain load whether its checkpoint is needed.
     MinuteByLoad,
     /// A gauge is raised first, and lowered again if that was too much.
     ClaimThenCheck,
@@ -194,16 +194,16 @@ pub(crate) enum Bug {
     PushbackAfterState,
     /// A slot is released without publishing the work that was done with it.
     FreeRelaxed,
-    /// A call that has a slot and no tokens yet is taken for one that runs.
+    /// A call that has a slot but no tokens yet is treated as a running call.
     EnterAsStarted,
     /// A call that lines up for a slot does not look whether one has become free.
     WaitWithoutLook,
     /// A call that lines up for a slot does not touch the counts of ended calls, so a call that
     /// ends may miss it.
     WaitUnseen,
-    /// A call notes that it stands in line by a store, and so may miss a reload.
+    /// A call records by a plain store that it stands in line, and so may miss a reload.
     LineUpByStore,
-    /// A reload asks by a load whether calls stand in line, so a call may miss the reload.
+    /// A reload checks by a plain load whether calls stand in line, so a call may miss the reload.
     LineLookByLoad,
     /// A call that leaves the line does not look whether it has got a slot.
     LeaveBlindly,
@@ -225,13 +225,13 @@ pub(crate) enum Bug {
     MoveThenCheck,
     /// A turn is cancelled without looking whether others stand behind it.
     BlindLeave,
-    /// A warm-up is refilled also by callers that came second.
+    /// A warm-up is also refilled by callers that have lost the claim.
     FillUnclaimed,
     /// A refill of a warm-up overwrites that of another step.
     FillBlind,
     /// A refill of a warm-up writes its count of passes over that of a later step.
     PassedGoesBack,
-    /// A breaker counts a call without looking which generation it is of.
+    /// A breaker counts a call without checking to which generation the call belongs.
     CountInAnyGeneration,
     /// A breaker counts a call in a bucket that is no longer the newest.
     CountBehindHead,
@@ -243,7 +243,7 @@ pub(crate) enum Bug {
     NoteBadAfter,
     /// A breaker writes its count without comparing the count that it added to.
     BlindStamped,
-    /// A probe is taken without comparing the state that it was promised for.
+    /// A probe is taken without comparing the state in which it was promised.
     BlindProbe,
     /// Places of probes are passed on before the start of the period is written.
     PeriodAfterPlaces,
@@ -266,7 +266,7 @@ pub(crate) enum Bug {
     FirstMomentStands,
     /// The longest distance of a retry time is read before the retry time itself.
     LongestBeforeMoment,
-    /// A closer reads the samples first and empties the window after.
+    /// A closer reads the samples first, and empties the window in a second step.
     CloseInTwoSteps,
     /// A call that found a sampling window due closes the present window without another check.
     CloseByHint,
@@ -278,7 +278,7 @@ pub(crate) enum Bug {
     ShutAnyGeneration,
     /// The closer of a window overwrites what a refusal has shut.
     RelaxByStore,
-    /// The closer reads the fewest calls in flight first and resets them after.
+    /// The closer reads the fewest calls in flight first, and resets them in a second step.
     LowestInTwoSteps,
     /// The first call of a class overwrites the classes that have been seen.
     SeenByStore,
@@ -290,7 +290,7 @@ pub(crate) enum Bug {
     DueBeforeReadings,
     /// A call that has waited for the lock of a new key does not look for it again.
     InsertWithoutSecondLook,
-    /// A call that has read a word does not look again whose it is.
+    /// A call that has read a word does not check again to which key the word belongs.
     HitWithoutSecondLook,
     /// A call that is refused does not look whether the word is still the word that it judged.
     RefusalWithoutThirdLook,
@@ -314,7 +314,7 @@ pub(crate) enum Bug {
     NewRateByEarlierTime,
     /// A key is blocked for a call that has been refused, even if it has room by now.
     BlockBlindly,
-    /// A call takes a debt of another rate for a debt of its own rate.
+    /// A call treats a debt at another rate like a debt at its own rate.
     OtherRateAsOwn,
     /// The owners of a slot all count from the same 0.
     OwnersWithoutEpoch,
@@ -324,13 +324,13 @@ pub(crate) enum Bug {
     LeaseBlindPut,
     /// A lease that has ended is emptied by an atomic store instead of a swap.
     LeaseBlindClose,
-    /// A refund does not look which bucket the lease is of.
+    /// A refund does not check which bucket the lease belongs to.
     LeaseBlindRefund,
     /// A cell is exhausted even if it holds permits.
     LeaseBlindExhaust,
     /// Permits of a bucket that has not begun are refunded to calls of the present bucket.
     RefundBeforeBucket,
-    /// A call that leaves looks for its answer before it says so.
+    /// A call that leaves looks for its answer before it records that it leaves.
     TicketLooksThenLeaves,
     /// A call that finds no answer does not look again before it waits.
     TicketLooksThenWaits,
@@ -340,17 +340,17 @@ pub(crate) enum Bug {
     LateLooksThenKeeps,
     /// A gauge of reservations that is lowered and raised again has its old value.
     GaugeWithoutVersion,
-    /// A provider's remaining quota is noted, and calls that looked before are admitted.
+    /// A provider's remaining quota is recorded, but calls that have read the old quota are admitted.
     TellWithoutVersion,
-    /// A settlement releases its reservation first and books its cost after.
+    /// A settlement releases its reservation before it books its cost.
     ReleaseBeforeBook,
     /// A charge or a settlement does not compare the account that it changes.
     RestReleasedTwice,
     /// A key that has reserved something may lose its slot.
     RestIgnoresPin,
-    /// What a call has reserved and not used goes back to the present bucket.
+    /// The unused part of a reservation is returned to the present bucket.
     BackToPresent,
-    /// The refiller is notified of returned permits before they are in the books.
+    /// The refiller is notified of returned permits before they are counted.
     LookBeforeBack,
     /// The one permit of a call that has reserved nothing is taken without a swap.
     SpareTakenTwice,
@@ -368,7 +368,7 @@ pub(crate) use fault::planted;
 
 #[cfg(all(test, sentinel_loom))]
 pub(crate) mod fault {
-    //! Which bug the model on this thread has planted.
+    //! The bug that the model on this thread has planted.
 
     use super::Bug;
     use std::cell::Cell;
@@ -382,7 +382,7 @@ pub(crate) mod fault {
         PLANTED.with(|planted| planted.get() == Some(bug))
     }
 
-    /// Plants `bug` for the rest of this thread's life: every test has its own.
+    /// Plants `bug` until this thread ends. Each test runs on its own thread.
     pub(crate) fn plant(bug: Bug) {
         PLANTED.with(|planted| planted.set(Some(bug)));
     }
@@ -397,7 +397,8 @@ pub(crate) mod fault {
         });
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(bound + more));
-        // A run has far fewer branches: only a run in which a thread waits for another has so many.
+        // A normal run has far fewer branches. Only a run in which a thread waits for another
+        // reaches this number.
         builder.max_branches = 2_000;
         builder.check(model);
     }

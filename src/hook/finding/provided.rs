@@ -35,9 +35,10 @@ pub(crate) struct Provided {
     by_layers: Lock<ByLayers>,
     /// Whether the program also enters calls itself, with any keys.
     has_direct_calls: AtomicBool,
-    /// Of the requests whose callers are distinguished by the address of the peer: how many a proxy
-    /// has forwarded, and whether any came without a proxy.
+    /// The number of requests that a proxy has forwarded, of the requests whose callers are
+    /// distinguished by the address of the peer.
     forwarded: AtomicU32,
+    /// Whether any of these requests came without a proxy.
     has_unforwarded: AtomicBool,
 }
 
@@ -122,9 +123,9 @@ impl Provided {
         (all.has_layers && !has_others).then(|| all.only_names.clone())
     }
 
-    /// The parameters that layers extract although, by `is_used`, no rule looks at them: those with
-    /// a name, and those without a name except the first, which hooks receive. Each is shown as the
-    /// layer's code has it.
+    /// Returns the parameters that layers extract although, by `is_used`, no rule looks at them:
+    /// all with a name, and those without a name except the first parameter, which hooks receive.
+    /// Each is written as in the code of the layer.
     pub(crate) fn unused_params(&self, is_used: &dyn Fn(Need<'_>) -> bool) -> Vec<String> {
         let mut unused = Vec::new();
         for params in &self.by_layers.lock().params {
@@ -157,8 +158,8 @@ impl Provided {
         self.by_layers.lock().has_layers
     }
 
-    /// Why no call can have `need`; `None` if a call can have it. No call can if there are layers,
-    /// no layer extracts the need, and the program enters no calls itself.
+    /// Returns why no call can have `need`; `None` if a call can have it. No call can have it if
+    /// there are layers, no layer extracts it, and the program enters no calls itself.
     pub(crate) fn lacks(&self, need: Need<'_>) -> Option<String> {
         let all = self.by_layers.lock().clone();
         if !all.has_layers || self.has_direct_calls.load(Ordering::Relaxed) {
@@ -177,7 +178,7 @@ impl Provided {
 }
 
 impl ByLayers {
-    /// What layers extract instead of `need`, in words.
+    /// Describes what layers extract instead of `need`.
     fn instead(&self, need: Need<'_>) -> String {
         match need {
             Need::ParamNamed(_) if !self.names.is_empty() => {

@@ -24,8 +24,9 @@ const MOST_LATE: u32 = 16;
 pub(crate) struct ReportedFindings {
     /// The kind of each finding, its rule and the part of the rule. At most [`MOST_REPORTED`].
     findings: Lock<Vec<(FindingKind, Box<str>, u8)>>,
-    /// When it was last reported that the store refuses.
+    /// When it was last reported that the store refuses requests.
     refused: Lock<Option<Tick>>,
+    /// How many new resources have been compared with the names of rules; see [`MOST_COMPARED`].
     compared: AtomicU32,
     /// How many searches for rules without calls have been started; see [`MOST_LATE`].
     late: AtomicU32,

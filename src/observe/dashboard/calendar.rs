@@ -17,8 +17,8 @@ use crate::clock::Tick;
 const SECOND: i128 = 1_000_000_000;
 /// A larger change of the offset than this is a jump; a smaller one is drift.
 const JUMP: i128 = 2 * SECOND;
-/// At a jump, earlier spans are dropped that ended this many seconds ago or earlier. Answers cover
-/// only the last minute.
+/// At a jump, spans that ended at least this many seconds ago are dropped: answers cover only the
+/// last minute.
 const KEPT: u64 = 120;
 
 /// See the [module](self).
@@ -72,8 +72,8 @@ impl Calendar {
         self.past.drain(..over);
     }
 
-    /// Returns the unix second of the engine's `second`. For seconds before all spans that are kept,
-    /// uses the oldest one.
+    /// Returns the unix second of the engine's `second`. A second before the oldest span that is
+    /// kept has the offset of that span.
     pub(super) fn unix(&self, second: u64) -> i64 {
         let spans = [self.present].into_iter();
         let mut spans = spans.chain(self.past.iter().rev().copied());

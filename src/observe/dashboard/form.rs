@@ -35,7 +35,8 @@ pub(super) struct ShownRule {
     pub(super) read: Rule,
 }
 
-/// The number of buckets that a form shows for a shared keyed rule, which has no setting for it.
+/// The number of buckets that a form shows for a shared keyed rule. Such a rule has no setting for
+/// its buckets.
 const BUCKETS_BY_PARAMETER: u32 = 2;
 /// The difference between a time limit and the whole milliseconds in its form. Sentinel and this
 /// crate differ in whether a time equal to the limit is within bounds.

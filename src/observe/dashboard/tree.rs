@@ -27,13 +27,14 @@ const ENTRANCE: &str = "sentinel_default_context";
 struct TreeFigures {
     /// The calls in flight.
     threads: u32,
-    /// The rates of the events, per second.
+    /// The rate of passes, per second, like the next three rates.
     pass: f64,
     block: f64,
     success: f64,
     error: f64,
-    /// The calls that ended in the window and the sum of their response times, for the average.
+    /// The number of calls that ended in the window, for the average response time.
     calls: u64,
+    /// The sum of the response times of these calls.
     rt: Duration,
     minute: MinuteFigures,
 }

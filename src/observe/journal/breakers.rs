@@ -9,8 +9,10 @@ use super::lines::LogLine;
 use crate::breaker::BreakerState;
 use crate::clock::Tick;
 
-/// A breaker that flaps is logged when it has not changed for this long, or else once a minute.
+/// A breaker that flaps is logged once it has not changed for this long.
 const SETTLED: Duration = Duration::from_secs(10);
+/// A breaker that flaps without pause is logged at this interval. A breaker that has not changed
+/// for this long is forgotten.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The breakers that have changed within the last minute, by resource, direction and rule.
@@ -19,6 +21,7 @@ pub(super) struct BreakerEpisodes(BTreeMap<(String, &'static str, String), Break
 
 #[derive(Debug)]
 struct BreakerEpisode {
+    /// The last change.
     last: Changed,
     /// When a poll saw the last change.
     at: Tick,

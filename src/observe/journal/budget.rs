@@ -33,10 +33,15 @@ const MOST_NAMES: usize = 10;
 pub(super) struct LineBudget {
     /// When the present minute began; `None` before the first poll.
     minute: Option<Tick>,
+    /// The lines on first refusals of episodes.
     began: u32,
+    /// The lines on refusals that continue or have ended.
     later: u32,
+    /// The lines on changes of breakers.
     breakers: u32,
+    /// The lines on the store.
     store: u32,
+    /// The lines on shedding.
     shedding: u32,
     /// The episodes whose lines were left out, each with its number of refusals if it has ended,
     /// and with 0 if it continues.
@@ -45,6 +50,7 @@ pub(super) struct LineBudget {
     breakers_left_out: BTreeMap<String, u64>,
     /// The number of changes of breakers whose resources are unknown, as the hook's queue was full.
     unknown: u64,
+    /// The number of lines on the store that were left out.
     store_left_out: u64,
 }
 

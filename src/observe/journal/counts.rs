@@ -49,6 +49,7 @@ pub(super) struct Counts {
     newest: Option<u64>,
     /// The refusals of all resources, including evicted ones.
     total: ByKind,
+    /// The refusals of each rule, by its id.
     by_rule: HashMap<Arc<str>, u64>,
     /// The rules in force, with their version.
     rules: (u64, Rules),
@@ -56,8 +57,9 @@ pub(super) struct Counts {
     overflows: Rise,
     /// Calls without a key.
     missing: Rise,
-    /// Calls that found no place for a name.
+    /// Calls with a name for which a table had no place.
     names: Rise,
+    /// Panics of hooks.
     hook_panics: u64,
 }
 

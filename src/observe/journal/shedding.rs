@@ -10,7 +10,7 @@ use crate::clock::Tick;
 use crate::read::{Shedding, read_resources};
 use crate::sentinel::Sentinel;
 
-/// The minimum time between two lines that say that the shedding of a resource has begun.
+/// The minimum time between two lines `shedding began` for one resource.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// The resources of which a class is shut, or was shut recently.
@@ -22,9 +22,10 @@ struct ShutEpisode {
     /// When a class was first shut, and the refusals of each class until then. `None` while all
     /// classes are open.
     shut: Option<(Tick, [u64; 4])>,
-    /// When a beginning of shedding was last logged.
+    /// When `shedding began` was last logged for the resource, in the present or an earlier
+    /// shedding.
     logged: Tick,
-    /// Whether the beginning of the present shedding was logged.
+    /// Whether `shedding began` was logged for the present shedding.
     is_logged: bool,
     /// Whether it was logged that critical calls are refused.
     has_logged_critical: bool,

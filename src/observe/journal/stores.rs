@@ -17,6 +17,7 @@ pub(super) struct StoreWatch {
     down_since: Option<Tick>,
     /// The number of refused requests when refusals were last logged.
     refused: u64,
+    /// When refused requests were last logged; `None` if they never were.
     logged_at: Option<Tick>,
 }
 

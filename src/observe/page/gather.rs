@@ -47,14 +47,18 @@ struct Parts {
 /// See the [module](self).
 pub(super) struct Gathered {
     pub(super) now: Tick,
+    /// The names of all rows, one after the other.
     names: String,
     pub(super) rows: Vec<PageRow>,
     pub(super) minute: LastMinute,
     /// Breakers, each with its resource; breakers that refuse calls come first.
     pub(super) breakers: Vec<(String, Direction, BreakerView)>,
+    /// The number of breakers of the resources that are shown, including breakers above
+    /// [`MOST_BREAKERS`].
     pub(super) breaker_count: usize,
     /// The number of open and half-open breakers of resources that are not shown.
     pub(super) unlisted_open: usize,
+    /// The counts of each keyed rule, by its id.
     pub(super) keys: HashMap<String, KeyCounts>,
     /// The number of keys that were reset, for each shared rule that counts each key separately.
     pub(super) shared_resets: HashMap<Arc<str>, u64>,
@@ -63,6 +67,8 @@ pub(super) struct Gathered {
     pub(super) rules_since: SystemTime,
     /// The refusals of each rule that is shown.
     pub(super) blocked: Vec<u64>,
+    /// The calls that each rule in shadow mode would have refused, by the id of the rule. The id is
+    /// empty if the whole engine is in shadow mode.
     pub(super) would_block: HashMap<String, u64>,
     pub(super) findings: Vec<Finding>,
     pub(super) store: Option<StoreStatus>,

@@ -17,7 +17,9 @@ pub(super) struct RuleLines {
     pub(super) version: u64,
     /// The first rules, which are shown.
     pub(super) shown: Vec<RuleLine>,
+    /// The number of all rules.
     pub(super) count: usize,
+    /// The limits of the rules for each resource, by its name.
     by_name: HashMap<Box<str>, NameLimits>,
 }
 

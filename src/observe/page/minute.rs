@@ -18,8 +18,9 @@ pub(super) struct Second {
     pub(super) pass: u64,
     pub(super) block: u64,
     pub(super) error: u64,
-    /// The calls that ended, and the sum of their response times.
+    /// The number of calls that ended.
     pub(super) calls: u64,
+    /// The sum of the response times of these calls.
     pub(super) rt: Duration,
 }
 

@@ -23,7 +23,8 @@ use crate::stat::Totals;
 
 /// The maximum number of findings that are shown.
 const MOST_FINDINGS: usize = 50;
-/// The number of rows that are compared between two pauses, to choose the rows to show.
+/// The number of rows that are read as one batch. A row is cheap to read, so the work is counted
+/// once for each batch.
 const LOOKED_AT: usize = 128;
 
 /// The parts of the state that do not come from the engine.
@@ -147,6 +148,7 @@ impl StateWriter {
             }
             first.sort_by(|a, b| gathered.compare(query.sort, a, b));
             first.truncate(query.rows);
+            // A batch that is filtered and sorted counts as half a portion.
             pace.spend(PORTION / 2).await;
         }
         json.begin_object(Some("resources"));
@@ -163,6 +165,7 @@ impl StateWriter {
                     None => json.plain("seconds", "null"),
                 }
             });
+            // A row with its minute counts as much work as four resources that are read.
             pace.spend(4).await;
         }
         json.end_list();
