@@ -37,8 +37,8 @@ use crate::stat::Outcome;
 /// # }).unwrap();
 /// ```
 pub trait ClassifyAnswer<R, E> {
-    /// Judges the `answer` to a call. It must not panic: the call would then count as one
-    /// whose service has panicked.
+    /// Judges the `answer` to a call. It must not panic: the call would then count as if its
+    /// service had panicked.
     fn outcome(&self, answer: Result<&R, &E>) -> Outcome;
 }
 

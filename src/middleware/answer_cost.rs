@@ -27,7 +27,7 @@ use crate::engine::call::meter::Meter;
 /// assert_eq!(rules_of(&layer.cost("letters", |text: &String| text.len().try_into().ok())), 1);
 /// ```
 pub trait ReadCost<R>: sealed::Sealed {
-    /// Reports the cost that `answer` shows to `meter`.
+    /// Reports to `meter` the cost that `answer` shows.
     #[doc(hidden)]
     fn tell(&self, answer: &R, meter: &Meter);
 }

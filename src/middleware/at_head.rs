@@ -11,8 +11,9 @@ use super::layer::SentinelLayer;
 use super::mode::{AsError, Mode, Respond, sealed};
 
 /// Calls end at the head of their response, and bodies stay the service's own: see
-/// [`SentinelLayer::at_head`](crate::SentinelLayer::at_head). `M` is how refusals are reported, and
-/// `How` is how their bodies are made, which the compiler infers: see [`RefusalBody`].
+/// [`SentinelLayer::at_head`](crate::SentinelLayer::at_head). `M` determines how refusals are
+/// reported. `How` determines how their bodies are made; the compiler infers it: see
+/// [`RefusalBody`].
 ///
 /// # Examples
 ///
@@ -168,9 +169,9 @@ impl SentinelLayer<Respond> {
     /// To end calls at the head by a setting of the program, with types that stay the same, use
     /// [`Completion::Head`](super::Completion::Head).
     ///
-    /// The body of a refusal must be of the service's type as well, so that type must implement
-    /// `From<Bytes>`, as those of axum, reqwest and `http_body_util::Full` do, or be that of tonic:
-    /// see [`RefusalBody`]. The compiler finds `How` where the layer is put around a service.
+    /// The body of a refusal must be of the service's body type as well. This type must implement
+    /// `From<Bytes>`, as the bodies of axum, reqwest and `http_body_util::Full` do, or be tonic's
+    /// body: see [`RefusalBody`]. The compiler finds `How` where the layer is put around a service.
     ///
     /// # Examples
     ///

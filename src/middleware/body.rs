@@ -18,7 +18,7 @@ pin_project! {
     /// The body of a response, or of a refusal.
     ///
     /// The call ends once, when the first of these happens: the last frame, the trailers,
-    /// an error, or the drop of the body. Its hints about size and end are those of the
+    /// an error, or the drop of the body. The hints about size and end are those of the
     /// inner body, so no response becomes chunked because of it.
     ///
     /// # Examples
@@ -82,8 +82,8 @@ impl From<StreamedCall> for Entry {
 }
 
 impl<B> ResponseBody<B> {
-    /// Creates the `body` of a service's response, with its call, unless the call has ended or was
-    /// skipped, and with the propagated class, if any.
+    /// Wraps the `body` of a service's response. `call` is `None` if the call has ended or was
+    /// skipped. `class` is the propagated class.
     pub(super) fn served(body: B, call: Option<StreamedCall>, class: Option<Importance>) -> Self {
         Self {
             kind: BodyKind::Served { body, call, class },
@@ -136,10 +136,10 @@ where
                             }
                             true
                         }
-                        // After the last frame, the server may drop the body without polling it
-                        // again.
                         None => {
                             entry.charge_body(frame.data_ref().map_or(0, Bytes::len));
+                            // After the last frame, the server may drop the body without polling
+                            // it again.
                             body.is_end_stream()
                         }
                     },

@@ -320,7 +320,7 @@ pub struct CallService<S, F, C = ByResult, K = ()> {
     classify: C,
     costs: K,
     judge_first: bool,
-    /// Whether `poll_ready` let the caller call although `inner` was not ready.
+    /// Whether `poll_ready` returned that this service is ready although `inner` was not.
     is_unready: bool,
 }
 

@@ -44,11 +44,11 @@ pin_project! {
 /// wait.
 pub(super) struct Wait<S, Req> {
     service: S,
-    /// Taken when the wait is over.
+    /// The request, which is taken when the wait is over.
     request: Option<Req>,
-    /// `None` once the call has started.
+    /// The call while it waits for its turn; `None` once it has started.
     waiting: Option<Waiting>,
-    /// `Some` once the call has started, unless it was skipped.
+    /// The entry of the call once it has started; always `None` for a skipped call.
     entry: Option<Entry>,
     sleep: Option<Timer>,
     /// Whether the call's turn has come.

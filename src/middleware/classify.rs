@@ -256,7 +256,7 @@ pub enum Judgement {
 
 /// Decides how calls ended.
 ///
-/// No method may panic: the call would then count as one whose service has panicked. To
+/// No method may panic: the call would then count as if its service had panicked. To
 /// test an implementation, use [`ResponseHead::of`] and [`ServiceError::of`].
 ///
 /// # Examples

@@ -121,8 +121,8 @@ impl Settings {
         (!self.is_plain).then(|| self.clone())
     }
 
-    /// Handles the head of the response to the call `entry`: reports the costs that it shows, and
-    /// writes what is left of the quota into its header fields, if the layer does so.
+    /// Handles the head of the response to the call `entry`: reports the costs that it shows and,
+    /// if the layer writes rate limit fields, adds what is left of each quota to its header.
     #[inline(never)]
     pub(super) fn note_head<B>(&self, entry: &Entry, response: &mut Response<B>) {
         if let Some(meter) = entry.own_meter() {
@@ -143,7 +143,7 @@ impl Settings {
         self.reject_by_setting(request, blocked)
     }
 
-    /// Makes the response where it can differ from the default text.
+    /// Creates the response of a refusal for which the default plain text does not suffice.
     #[inline(never)]
     fn reject_by_setting<B>(&self, request: &Request<B>, blocked: Blocked) -> Response<Bytes> {
         let routes = self.sentinel.routes();
@@ -224,7 +224,7 @@ impl Settings {
             self.describe_further(head, &mut call, &mut room);
         }
         // gRPC runs over HTTP/2 only, so the header is not looked up in requests of other versions.
-        // Calls that are not prioritized can wait too, in a queue.
+        // The timeout bounds the wait of every call, as calls without priority can wait in a queue.
         if request.version() == Version::HTTP_2 {
             call.patience = grpc_timeout(request.headers());
         }
@@ -232,7 +232,7 @@ impl Settings {
     }
 
     /// Returns whether the layer skips the request. `head` has the routes by which the request is
-    /// then named, so that both use the same version of the rules.
+    /// named afterwards, so that skipping and naming use the same version of the rules.
     #[inline(never)]
     fn skips(&self, head: Head<'_>) -> bool {
         self.skip.iter().any(|choose| choose(head))

@@ -86,7 +86,7 @@ impl DedicatedRing {
         matches!(self.threshold, Threshold::Fixed(_))
     }
 
-    /// Returns the ring, for the next set's rule to continue with.
+    /// Returns the ring, which the rule that inherits it in the next set continues to use.
     pub(super) fn shared_ring(&self) -> Arc<LeapArray> {
         self.ring.clone()
     }
@@ -95,7 +95,7 @@ impl DedicatedRing {
         &self.ring
     }
 
-    /// The limit of the ring now.
+    /// The quotas of the ring at `now`.
     pub(crate) fn quotas(&self, now: Tick) -> Quotas<'_> {
         match &self.threshold {
             Threshold::Fixed(_) => Quotas::Fixed(std::slice::from_ref(&self.quota)),
@@ -118,7 +118,7 @@ impl DedicatedRing {
             })
     }
 
-    /// The limit of the ring at the future time `at`, if no other call comes.
+    /// The quotas of the ring at the future time `at`, if no other call comes.
     fn quotas_at(&self, now: Tick, at: Tick) -> Quotas<'_> {
         // The closure is called with one threshold after the other; the last one holds at `at`.
         let limit = Cell::new(self.quota.limit());
@@ -296,8 +296,8 @@ impl CompiledRules {
         self.max_waiting
     }
 
-    /// How far back the longest window or queue looks, which is how long a node matters after its
-    /// last use.
+    /// The longest time that a window or queue looks back. For this time after its last use, a
+    /// node still affects calls.
     pub(crate) fn memory(&self, ring: &LeapArray) -> Duration {
         let mut longest = Duration::ZERO;
         for quota in &self.quotas {

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::problem::Inspector;
 
-/// The longest name of a unit, in bytes. [`UncountedUnit`] stores one inline.
+/// The longest name of a unit, in bytes. Short, as [`UncountedUnit`] stores a name inline.
 const MOST_LETTERS: usize = 64;
 
 /// The first cost unit of a call that no rule counts, kept for a finding. It is stored inline, so a

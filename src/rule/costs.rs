@@ -59,7 +59,7 @@ struct Charge {
     has_budget: bool,
 }
 
-/// Charges further units, without asking what is left.
+/// Charges further units, without checking whether the rules have budget left.
 struct Add {
     now: Tick,
     units: u32,

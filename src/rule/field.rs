@@ -24,7 +24,7 @@ pub(crate) trait HasFields: RuleInfo + Into<Rule> + 'static {
     #[cfg(feature = "serde")]
     const RETIRED: &'static [&'static str] = &[];
 
-    /// Returns the rule in which nothing is set. It need not be valid.
+    /// Returns a rule of this kind in which nothing is set. It need not be valid.
     fn plain() -> Self;
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum Guard {
 #[derive(Debug, Default)]
 pub(crate) struct Guards {
     list: Vec<RuledGuard>,
-    /// Whether any of the guards looks at the origin of calls.
+    /// Whether any guard reads the origin of calls.
     pub(crate) need_origin: bool,
 }
 

@@ -16,7 +16,8 @@ use crate::hook::finding::Need;
 #[cfg(feature = "serde")]
 pub(super) const JUDGES_THIS_PROCESS: &str = "left out: such a rule judges what this process sees";
 
-/// Implements the methods of [`RuleInfo`] that every kind answers by a field or method of its own.
+/// Implements the methods of [`RuleInfo`] that return a field, or the result of a method, of the
+/// kind.
 macro_rules! own_answers {
     () => {
         fn kind(&self) -> &'static str {
@@ -56,7 +57,7 @@ pub(crate) trait RuleInfo {
     /// The name of the kind in documents, ids and messages.
     fn kind(&self) -> &'static str;
 
-    /// The kind of refusals that the rule makes where its limit is reached.
+    /// The kind of the refusals that the rule causes when its limit is reached.
     fn refuses(&self) -> BlockKind;
 
     /// The resource that the rule is for.
@@ -89,7 +90,7 @@ pub(crate) trait RuleInfo {
     #[cfg(feature = "serde")]
     fn never_shared(&self) -> Option<&'static str>;
 
-    /// Returns whether the rule counts over all processes of a store.
+    /// Returns whether the rule counts the calls of all processes that use the same store.
     fn is_shared(&self) -> bool {
         false
     }
@@ -105,7 +106,7 @@ pub(crate) trait RuleInfo {
         None
     }
 
-    /// The other resource whose calls the rule looks at, instead of calls of its own resource.
+    /// The related resource, whose calls the rule counts instead of the calls of its own resource.
     fn related(&self) -> Option<&str> {
         None
     }
@@ -140,7 +141,7 @@ pub(crate) trait RuleInfo {
         None
     }
 
-    /// Returns whether the rule looks at figures of the machine.
+    /// Returns whether the rule reads figures of the machine, such as its load.
     fn looks_at_machine(&self) -> bool {
         false
     }
@@ -155,8 +156,8 @@ macro_rules! kinds {
             pub(crate) const KINDS: &'static [&'static str] =
                 &[$(<super::$rule as RuleKind>::NAME),*];
 
-            /// Returns the rule as [`RuleInfo`]: for a rule in shadow mode, that of the rule
-            /// itself.
+            /// Returns the [`RuleInfo`] of the rule: for a rule in shadow mode, that of the wrapped
+            /// rule.
             pub(crate) fn info(&self) -> &dyn RuleInfo {
                 match self {
                     $(Rule::$kind(rule) => rule,)*

@@ -3,8 +3,8 @@
 //!
 //! A call draws permits for what it reserves, and at least one, as a call under a rule on calls
 //! draws permits for its weight. While its cost stays within these permits, nothing more has to be
-//! reported. When it ends, unused permits are given back, and a cost beyond the permits is booked.
-//! Both go through the [counter](SharedQuota), which reports them to the store with the next draw.
+//! reported. When it ends, unused permits are given back, and a cost beyond the permits is booked:
+//! the [counter](SharedQuota) reports both to the store with the next draw.
 
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Bug, Ordering, planted};
 use crate::budget::{Account, BudgetCounts, BudgetFigures, CostLedger, Posting};
@@ -36,7 +36,7 @@ pub(crate) struct LeaseAccount {
     account: Account,
     costs: Arc<LeaseCosts>,
     quota: Arc<SharedQuota>,
-    /// When the permits are valid; `None` for a call that passes without permits.
+    /// The period for which the permits are valid; `None` for a call that passes without permits.
     valid: Option<Validity>,
     /// Whether the call still holds the one permit that a call draws if it reserves nothing.
     has_spare: AtomicBool,
@@ -232,7 +232,7 @@ mod models {
     }
 
     /// Charges one unit on another thread, while `f` runs on this one. Returns what the call was
-    /// charged in all, and how much of that exceeds the limit.
+    /// charged in all, and the part of the charge that exceeds the limit.
     fn charge_meanwhile(account: Arc<LeaseAccount>, f: fn(&LeaseAccount)) -> (u64, u64) {
         let charging = {
             let account = account.clone();

@@ -31,7 +31,7 @@ pub(crate) struct SharedRule {
     tiers: Named<f64>,
     /// The settings that all processes which count together must agree on, as text.
     pub(crate) identity: String,
-    /// The most keys that have counters.
+    /// The maximum number of keys that have counters.
     pub(crate) max_keys: u32,
 }
 
@@ -39,9 +39,9 @@ pub(crate) struct SharedRule {
 #[derive(Debug)]
 enum Selects {
     All,
-    /// The calls of one origin.
+    /// The calls of the origin in this map of one entry; its value is always true.
     Origins(Named<bool>),
-    /// The calls through one context.
+    /// The calls through the context in this map of one entry; its value is always true.
     Contexts(Named<bool>),
     /// All calls, separately for each key.
     Each(ParamOf),
@@ -193,7 +193,8 @@ impl SharedRule {
         self.unit.as_deref()
     }
 
-    /// How many permits `call` takes: its weight, or, of costs, what it reserves and at least one.
+    /// How many permits `call` takes: its weight; under a rule on costs, the units that it
+    /// reserves, but at least one.
     pub(crate) fn wanted(&self, call: &Call<'_>) -> u32 {
         match &self.unit {
             None => call.weight,
@@ -260,8 +261,8 @@ impl SharedRule {
     /// Returns the terms of a counter with this `limit`.
     pub(crate) fn terms(&self, limit: u32, settings: &StoreSettings) -> Terms {
         let (part, most) = self.lends;
-        // Slightly more than the rounded product, which can fall just short of the intended whole
-        // number.
+        // The last factor makes up for rounding errors: without it, a product just below the
+        // intended whole number would be truncated.
         let ahead = (f64::from(limit) * part * (1.0 + 4.0 * f64::EPSILON)) as u32;
         Terms {
             by_key: self.is_by_key(),
@@ -278,8 +279,8 @@ impl SharedRule {
     }
 }
 
-/// Returns the window of a rule by the calendar, its whole identity, and that it lends nothing:
-/// no call waits for the next day.
+/// Returns the window of a rule by the calendar, its complete identity, and its limits on
+/// borrowing. These are zero: no call waits for the next period.
 fn in_period(
     identity: Identity,
     period: CalendarPeriod,

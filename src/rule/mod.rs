@@ -290,7 +290,7 @@ impl Rule {
         self.info().id()
     }
 
-    /// Returns whether the rule counts over all processes of a store.
+    /// Returns whether the rule counts the calls of all processes that use the same store.
     pub(crate) fn is_shared(&self) -> bool {
         self.info().is_shared()
     }
@@ -330,8 +330,8 @@ impl Rule {
         names
     }
 
-    /// The key under which [`Rules`] counts rules of which a resource can have only a few: `what`
-    /// they are, whether they are in shadow mode, and the resource.
+    /// The key under which [`Rules`] counts the rules of a resource, where their number is limited.
+    /// It consists of `what`, the name of such rules, of the mode, and of the resource.
     fn bounded_as(&self, what: &str) -> String {
         let (mode, resource) = (self.is_shadow(), self.resource());
         format!("{what} {mode} {resource}")
@@ -528,7 +528,7 @@ impl Rules {
         self.list.iter()
     }
 
-    /// The id of the rule at `index`: the one that was set, or its kind and index.
+    /// The id of the rule at `index`: the id that was set, or its kind and index.
     pub(crate) fn id(&self, index: usize) -> String {
         self.list[index].id_at(index)
     }

@@ -99,7 +99,7 @@ mod tests {
     fn keys_with_equal_hashes_are_distinguished() {
         let mut named = Named::<u32>::default();
         named.change("a", |value| *value = 1);
-        // As if "b" had the same hash as "a".
+        // Simulates a collision: "b" seems to have the hash of "a".
         let hash = named.hash.hash_one(Key::Str("b"));
         named.places.insert(hash, 0);
         named.change("b", |value| *value = 2);

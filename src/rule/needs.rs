@@ -25,7 +25,7 @@ impl Rule {
         self.info().has_queue() || self.is_shared()
     }
 
-    /// The other resource whose calls the rule looks at, instead of calls of its own resource.
+    /// The related resource, whose calls the rule counts instead of the calls of its own resource.
     pub(crate) fn related(&self) -> Option<&str> {
         self.info().related()
     }
@@ -36,12 +36,12 @@ impl Rule {
         self.info().limits_all_calls()
     }
 
-    /// Returns whether both are rules of one kind.
+    /// Returns whether `self` and `other` are of the same kind.
     pub(crate) fn is_kind_of(&self, other: &Self) -> bool {
         self.kind() == other.kind()
     }
 
-    /// Returns whether the rule looks at figures of the machine.
+    /// Returns whether the rule reads figures of the machine, such as its load.
     pub(crate) fn looks_at_machine(&self) -> bool {
         self.info().looks_at_machine()
     }

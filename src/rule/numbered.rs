@@ -17,7 +17,7 @@ pub(crate) struct NumberedRules {
     pub(super) rules: Arc<Rules>,
     pub(super) labels: Arc<[Arc<Label>]>,
     /// The counts of each shared rule, by its index; empty if no rule is shared. A rule inherits
-    /// them by its id, as it does its label's count.
+    /// its counts from the previous rule with the same id.
     pub(super) shared: Arc<[Option<SharedCounts>]>,
     pub(super) has_templates: bool,
 }

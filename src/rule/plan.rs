@@ -110,8 +110,8 @@ impl<'a> Plan<'a> {
         for ((index, rule), inherits) in windowed.into_iter().zip(dedicated) {
             let wider = extent.with(rule);
             let fits = wider.buckets() <= most && !rule.shaping.is_changing();
-            // A rule that counted in a dedicated ring keeps one, even if it fits the node's ring:
-            // that ring may not have reached that far back when some of the calls passed.
+            // A rule that counted in a dedicated ring keeps a dedicated ring, even if it fits the
+            // node's ring: the node's ring may have been too short to keep all calls of its window.
             if fits && inherits.is_none() {
                 extent = wider;
                 shared.push((index, rule));
@@ -254,7 +254,7 @@ fn inherited_rings<'a>(
     )
 }
 
-/// `rules` with the queues that they inherit: a call that waits there keeps its place.
+/// `rules` with the queues that they inherit: a call that waits in such a queue keeps its place.
 fn with_old_queues<'a>(
     rules: Vec<(u32, &'a FlowRule)>,
     before: Option<PreviousRules<'a>>,
@@ -280,7 +280,7 @@ fn with_old_queues<'a>(
 }
 
 /// Returns whether `ring`, which belongs to one rule alone, has the shape of `grid`. The ring may
-/// reach further ahead, as calls may have been allowed to wait for longer before.
+/// reach further ahead, as previous rules may have let calls wait longer.
 fn serves(ring: &LeapArray, grid: Grid) -> bool {
     let old = ring.grid();
     let ahead = grid.ahead.max(old.ahead);

@@ -9,7 +9,7 @@ use crate::call::MAX_KEY_BYTES;
 use crate::clock::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::keyed::SHORTEST_REFILL;
 
-/// The most problems that are reported in one text. The text becomes a log event, and log
+/// The maximum number of problems in one text. The text becomes a log event, and log
 /// collectors drop events that are too large; a program that generates rules makes the same mistake
 /// in each rule.
 pub(crate) const MOST_REPORTED: usize = 100;

@@ -12,10 +12,11 @@ pub(crate) struct ContextRules(Named<Vec<u32>>);
 /// The flow and isolation rules of one resource for single origins, and for all other origins.
 #[derive(Debug, Default)]
 pub(crate) struct OriginRules {
-    /// The rules that apply to each other origin separately.
+    /// The rules for `other`: they apply separately to each origin that no rule names.
     other: RulesOfOrigin,
-    /// The rules with a queue, which all other origins share.
+    /// The rules for `other` that have a queue: all origins that no rule names share it.
     queued: Vec<u32>,
+    /// The rules for each origin that is named.
     only: Named<RulesOfOrigin>,
 }
 
@@ -77,8 +78,8 @@ impl OriginRules {
     /// Returns whether any rule counts the calls of `origin` separately.
     #[inline]
     pub(crate) fn applies_to(&self, origin: &Key<'_>) -> bool {
-        // A rule for "other" does not apply to an origin that a rule names, but then that rule
-        // applies.
+        // A rule for "other" does not apply to an origin that another rule names, but then the
+        // other rule applies.
         let applies_to_others = !(self.other.flows.is_empty() && self.queued.is_empty());
         applies_to_others || self.other.slots.is_some() || self.names(origin)
     }

@@ -58,7 +58,7 @@ pub(crate) struct ResourceRules {
     pub(crate) costs: Vec<u32>,
     /// Keyed rules, and flow rules that count each origin in a table.
     pub(crate) params: Vec<u32>,
-    /// Rules that count over all processes of a store.
+    /// Rules that count the calls of all processes that use the same store.
     pub(crate) shared: Vec<u32>,
     /// The limit of the tightest isolation rule that counts all callers together.
     pub(crate) slots: Option<SlotLimit>,
@@ -66,9 +66,9 @@ pub(crate) struct ResourceRules {
     pub(crate) origins: Option<Arc<OriginRules>>,
     /// Flow rules for single contexts, if there are any.
     pub(crate) contexts: Option<Arc<ContextRules>>,
-    /// Flow rules that look at other resources.
+    /// Flow rules that count the calls of a related resource.
     pub(crate) related: Vec<u32>,
-    /// The limits of isolation rules that look at other resources.
+    /// The limits of isolation rules that count the running calls of a related resource.
     pub(crate) related_slots: Vec<SlotLimit>,
     /// Rules that judge a call by its properties alone, without counts, if there are any.
     pub(crate) guards: Option<Arc<Guards>>,
@@ -170,11 +170,11 @@ impl RuleSet {
 
     /// Adds `defaults` to every resource for which `others` has no rule of the same kind and unit.
     fn add_defaults(&mut self, defaults: &[(u32, &Rule)], others: &[&Rule]) {
-        // The kinds of the rules of each resource; `places` has the index of each resource.
+        // The kinds of the rules of each resource; `places` has a resource's index in `kinds`.
         let (mut places, mut kinds) = (HashMap::<&str, usize>::new(), Vec::<Vec<_>>::new());
         for rule in others {
             // A resource that is itself called `*`, as in `OPTIONS *`, gets the defaults like any
-            // other.
+            // other resource.
             if !rule.is_default() {
                 // Gives the resource an entry, so that its name is known even if it gets no
                 // default.
@@ -346,8 +346,8 @@ impl RuleSet {
         }
     }
 
-    /// The rule at `index` as a keyed rule: one on a parameter, or a flow rule by origin, which
-    /// then keeps at most `most_origins` origins.
+    /// The rule at `index` as a keyed rule. A flow rule by origin or by the calendar is converted;
+    /// by origin, it then keeps at most `most_origins` origins. `None` for other rules.
     pub(crate) fn keyed_rule(&self, index: u32, most_origins: u32) -> Option<KeyedRule> {
         match self.rule(index)?.itself() {
             Rule::Keyed(rule) => Some(rule.clone()),

@@ -16,7 +16,7 @@ pub(crate) enum RuleSelection {
 }
 
 impl RuleSelection {
-    /// Returns the rule to judge by if this part includes `rule`, which is at `index`.
+    /// Returns the rule to judge by if this selection includes `rule`, which is at `index`.
     pub(super) fn select(self, index: u32, rule: &Rule) -> Option<&Rule> {
         match (self, rule) {
             (RuleSelection::Nothing, _) | (RuleSelection::Enforced, Rule::Shadow(_)) => None,
@@ -26,12 +26,12 @@ impl RuleSelection {
         }
     }
 
-    /// Returns whether refusals by this part are only recorded, as it is in shadow mode.
+    /// Returns whether the selection is in shadow mode: its refusals are only recorded.
     pub(crate) const fn is_shadow(self) -> bool {
         matches!(self, RuleSelection::Everything | RuleSelection::Only(_))
     }
 
-    /// Returns whether this part leaves `rule` out and `rule` is judged in shadow mode instead.
+    /// Returns whether this selection leaves `rule` out, so that it is judged in shadow mode.
     pub(super) fn leaves_out(self, rule: &Rule) -> bool {
         match self {
             RuleSelection::Enforced => rule.is_shadow(),
@@ -40,7 +40,7 @@ impl RuleSelection {
         }
     }
 
-    /// The rules to judge by, with their indices. For a single rule, the others are not visited.
+    /// The rules to judge by, with their indices. `Only` does not visit the other rules.
     pub(super) fn selected(self, rules: &Rules) -> Vec<(u32, &Rule)> {
         let (first, most) = match self {
             RuleSelection::Only(place) => (place as usize, 1),
@@ -56,8 +56,8 @@ impl RuleSelection {
         selected
     }
 
-    /// The rules that this part judges by and, for a single rule, the enforced rules that apply as
-    /// well.
+    /// The rules of this selection and, for `Only`, all enforced rules, which also apply to the
+    /// calls that it judges.
     pub(super) fn applying(self, rules: &Rules) -> Vec<&Rule> {
         let mut applying = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
@@ -72,8 +72,8 @@ impl RuleSelection {
         applying
     }
 
-    /// The selections for rules in shadow mode in addition to this part. For enforced rules, there
-    /// is one selection for each shadow rule, as shadow rules do not affect each other.
+    /// The shadow selections that are judged in addition to this one. For `Enforced`, there is one
+    /// selection for each shadow rule, as shadow rules do not affect each other.
     pub(crate) fn shadows(self, rules: &Rules) -> Vec<RuleSelection> {
         match self {
             RuleSelection::Enforced => {
@@ -104,18 +104,18 @@ impl Rule {
     /// wait](crate::FlowRule::max_waiting). Rules in shadow mode do not affect each other. Each of
     /// them judges every call of its resource that passes, and allocates for it; each has separate
     /// tables, of 42 KiB when empty. A reload keeps the statistics of an equal rule, or else of a
-    /// rule with the same id and resource. The name of the rule is a template like that of any
-    /// rule, which matters for [rules for `*`](crate::rule#default-rules).
+    /// rule with the same id and resource. The resource that the rule names is a template, as
+    /// for an enforced rule; see [rules for `*`](crate::rule#default-rules).
     ///
-    /// A [shared](crate::FlowRule::shared) rule counts over all processes in which it is in shadow
-    /// mode, with a separate counter in the store, so it takes nothing from enforced rules. No call
-    /// waits for the store because of it. A call is judged at once if the process holds permits, or
-    /// knows that there are none. Any other call runs, and is judged when the store has answered,
-    /// as if it had waited for the answer. It is then counted as passed or as refused, and until
-    /// then as neither. So the counts are those of an enforced rule whose calls wait for the answer
-    /// even beyond [`store_wait`](crate::FlowRule::store_wait). For such a late judgement, hooks
-    /// are called from the task of the store, and the rule does not learn how the call ends. Draws
-    /// for the rule are sent to the store together with other draws.
+    /// A [shared](crate::FlowRule::shared) rule counts the calls of all processes in which it is in
+    /// shadow mode, with a separate counter in the store, so it takes nothing from enforced rules.
+    /// No call waits for the store because of it. A call is judged at once if the process holds
+    /// permits, or knows that there are none. Any other call runs, and is judged when the store has
+    /// answered, as if it had waited for the answer. It is then counted as passed or as refused,
+    /// and until then as neither. So the counts are those of an enforced rule whose calls wait for
+    /// the answer even beyond [`store_wait`](crate::FlowRule::store_wait). For such a late
+    /// judgement, hooks are called from the task of the store, and the rule does not learn how the
+    /// call ends. Draws for the rule are sent to the store together with other draws.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};

@@ -31,7 +31,7 @@ pub(crate) struct Shaping {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Falling {
     pub(crate) marks: Marks,
-    /// The threshold that it falls to.
+    /// The lower threshold, which applies from the upper mark on.
     pub(crate) threshold: f64,
 }
 
@@ -137,8 +137,8 @@ impl FlowRule {
     ///
     /// # Source
     ///
-    /// The warm-up of Alibaba Sentinel, after Guava's `SmoothWarmingUp`. Sentinel counts in whole
-    /// tokens, so small thresholds get stuck at zero; this implementation does not.
+    /// The warm-up of Alibaba Sentinel, after Guava's `SmoothWarmingUp`. The original counts in
+    /// whole tokens, so small thresholds get stuck at zero; this implementation does not.
     #[must_use]
     pub fn warm_up(mut self, period: Duration) -> Self {
         self.shaping.warm_up = Some(period);
@@ -155,9 +155,9 @@ impl FlowRule {
 
     /// Lowers the threshold as memory runs out. `marks` are fractions of the memory that the
     /// process may use: the whole threshold applies up to `marks.start`; from there it falls
-    /// linearly to `threshold` at `marks.end`, and no further. The process may use the limit of its
-    /// control group or, if that is less, the machine's memory. The marks rise, and are above 0 and
-    /// at most 1; `threshold` is between 0 and the whole threshold.
+    /// linearly to `threshold` at `marks.end`, and no further. The process may use memory up to the
+    /// limit of its control group or, if that is less, the machine's memory. The marks rise, and
+    /// are above 0 and at most 1; `threshold` is between 0 and the whole threshold.
     ///
     /// The memory in use is what the engine's [sampler](crate::Builder::sampler) reports, at most
     /// 150 ms old. While it is unknown, the whole threshold applies. The setting can be combined

@@ -1,5 +1,5 @@
-//! Rules that count over all processes of a store: their settings, and the identity under which
-//! they count there.
+//! Shared rules, which count the calls of all processes of a store: their settings, and the
+//! identity under which the store counts them.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::store::WhenDown;
 #[cfg(feature = "shared")]
 use crate::store::{StoreSettings, Terms};
 
-/// The most buckets of a shared window: a store walks over all of them at each draw.
+/// The maximum number of buckets of a shared window: a store visits all of them at each draw.
 pub(super) const MOST_SHARED_BUCKETS: u32 = 128;
 /// The shortest bucket of a shared window: it must be much longer than a round trip to the store.
 const SHORTEST_SHARED_BUCKET: Duration = Duration::from_millis(10);
@@ -168,8 +168,8 @@ impl Identity {
         self.0
     }
 
-    /// Adds that the rule counts in each day or month, and how many minutes before that of UTC it
-    /// begins.
+    /// Adds the calendar period in which the rule counts, and by how many minutes the period begins
+    /// before the same period of UTC.
     pub(super) fn calendar(mut self, period: CalendarPeriod, utc_offset: i32) -> String {
         self.part("calendar", period.as_str());
         self.part("utc_offset", &utc_offset.to_string());
@@ -188,7 +188,7 @@ impl Identity {
 macro_rules! shared_settings {
     ($rule:ty) => {
         impl $rule {
-            /// Counts the rule over all processes that use the engine's
+            /// Makes the rule count the calls of all processes that use the engine's
             /// [store](crate::Builder::store), of the feature `shared`: together they admit at most
             /// the threshold.
             ///
@@ -258,10 +258,10 @@ macro_rules! shared_settings {
                 self
             }
 
-            /// Sets the longest that a call waits for the store: between 1 ms and 10 s, and at most
-            /// [that of the engine](crate::store::StoreSettings::store_wait), which is the default.
-            /// A call whose wait ends is decided as if the store could not be asked. Only for a
-            /// [shared](Self::shared) rule.
+            /// Sets the longest time that a call waits for the store: between 1 ms and 10 s, and at
+            /// most [that of the engine](crate::store::StoreSettings::store_wait), which is the
+            /// default. A call whose wait ends is decided as if the store could not be asked. Only
+            /// for a [shared](Self::shared) rule.
             #[must_use]
             pub const fn store_wait(mut self, wait: std::time::Duration) -> Self {
                 self.sharing.store_wait = Some(wait);
@@ -316,8 +316,8 @@ macro_rules! shared_settings {
                 }
             }
 
-            /// Returns the longest that a call [waits for the store](Self::store_wait), if that
-            /// was set.
+            /// Returns the longest time that a call [waits for the store](Self::store_wait), if
+            /// that was set.
             #[must_use]
             pub const fn get_store_wait(&self) -> Option<std::time::Duration> {
                 self.sharing.store_wait

@@ -8,12 +8,12 @@ use matchit::InsertError;
 use super::respell::respelled;
 use crate::call::MAX_KEY_BYTES;
 
-/// The most parameters of a template, apart from one for the rest of a path. With more the router
-/// panics, as it names parameters by the letters of the alphabet.
+/// The maximum number of parameters of a template, not counting a parameter for the rest of a path.
+/// With more the router panics, as it names parameters by the letters of the alphabet.
 const MOST_PARAMETERS: usize = 25;
 
-/// The templates of a rule set, taken from the resources of its rules and the related resources
-/// that rules look at. A name is a template if it starts with `/`, or has a method and a space
+/// The templates of a rule set, taken from the resources of its rules and from their related
+/// resources. A name is a template if it starts with `/`, or has a method and a space
 /// before the `/`, as in `GET /users/{id}`.
 ///
 /// The syntax is that of axum 0.8: `{name}` for one segment, `{*name}` for the rest, `{{` and `}}`
@@ -149,7 +149,7 @@ impl Templates {
     }
 }
 
-/// Checks `template` by itself, without regard to others.
+/// Checks `template` by itself, without regard to other templates.
 ///
 /// # Errors
 ///
@@ -168,7 +168,7 @@ pub(crate) fn check_template(template: &str) -> Result<(), String> {
     alone.map_err(|error| format!("a template such as \"/users/{{id}}\" ({error})"))
 }
 
-/// Counts the parameters of `template`, without one for the rest of a path.
+/// Counts the parameters of `template`, without a parameter for the rest of a path.
 fn parameters(template: &str) -> usize {
     let mut count = 0;
     let bytes = template.as_bytes();

@@ -105,7 +105,7 @@ impl Threshold {
     }
 
     /// Returns when a call could pass, at `from` or later, if no other call comes; `None` if never.
-    /// `room` returns the time under a given constant threshold. The memory in use is assumed not
+    /// `room` returns this time for a given constant threshold. The memory in use is assumed not
     /// to change.
     pub(super) fn available_at(
         &self,
@@ -131,14 +131,15 @@ impl Threshold {
         match self {
             Self::Warm(warm) => warm.whole(threshold),
             Self::Fixed(_) => threshold as u32,
-            // A sum of rounded parts can fall just short of a whole number.
+            // The factor makes up for rounding errors, which can leave a value just below a whole
+            // number.
             Self::Memory(_) => (threshold * (1.0 + 4.0 * f64::EPSILON)) as u32,
         }
     }
 }
 
-/// How many tokens passed in `ring` from its creation until the second of `at` begins, by the calls
-/// that are counted `now`. (Calls whose turn is in that second are in the ring already.)
+/// How many tokens passed in `ring` from its creation until the second of `at` begins, as counted
+/// at `now`. (Calls whose turn is in that second are in the ring already.)
 fn passed_before(ring: &LeapArray, now: Tick, at: Tick) -> u64 {
     let second = at.as_nanos() - at.as_nanos() % SECOND_NS;
     let start = ring.bucket_number(Tick::from_nanos(second));

@@ -12,8 +12,9 @@ use crate::adaptive::LimiterSettings;
 use crate::base::number::WholeNumber;
 use crate::stat::MAX_TOKENS;
 
-/// Limits how many calls of a resource run at once. The limit adapts to what the resource can take,
-/// derived from response times. Under overload the least important calls are refused first.
+/// Limits how many calls of a resource run at once. The limit is derived from response times, so it
+/// adapts to the capacity of the resource. Under overload the least important calls are refused
+/// first.
 ///
 /// A handler that computes without awaiting never has more calls in flight than there are threads,
 /// so the rule learns nothing from it and refuses nothing. Move such work to `spawn_blocking` or
@@ -54,8 +55,8 @@ use crate::stat::MAX_TOKENS;
 /// only if it had already taken longer than responses usually do.
 ///
 /// When the service is full, a probe lowers the limit by a quarter for a few response times, about
-/// every ten seconds, to measure how long calls take without a queue. As long as that makes calls
-/// faster, the probe lowers the limit by another quarter, but not below the
+/// every ten seconds, to measure how long calls take without a queue. As long as the lower limit
+/// makes calls faster, the probe lowers it by another quarter, but not below the
 /// [floor](Self::floor).
 ///
 /// A reload changes nothing for a rule that stays, even if it gets another [id](Self::id). If a
@@ -99,9 +100,9 @@ use crate::stat::MAX_TOKENS;
 ///
 /// # Source
 ///
-/// The classes are those of Google's "Site Reliability Engineering", chapter 21. That the number of
-/// calls in flight alone decides which classes are shed, without a table of priorities, draws on
-/// other limiters, of which Uber's Cinnamon and Netflix's partitions are the best known, and on the
+/// The classes are those of Google's "Site Reliability Engineering", chapter 21. The number of
+/// calls in flight alone decides which classes are shed; there is no table of priorities. This
+/// design draws on other limiters, above all Uber's Cinnamon and Netflix's partitions, and on the
 /// shortcomings that these limiters showed in simulations. The treatment of windows and outliers is
 /// that of Gradient2 in Netflix's concurrency-limits. The probes follow the first gradient limiter
 /// of that library, and BBR.
@@ -124,8 +125,8 @@ const BURST: Duration = Duration::from_millis(500);
 const LONGEST_BURST: Duration = Duration::from_secs(10);
 
 impl AdaptiveRule {
-    /// Limits the concurrent calls of `resource` to as many as it can take: at least 1 and at most
-    /// 200.
+    /// Limits the concurrent calls of `resource` to its measured capacity. The limit is at least 1
+    /// and at most 200, unless [`floor`](Self::floor) or [`ceiling`](Self::ceiling) is set.
     #[must_use]
     pub fn new(resource: impl Into<String>) -> Self {
         Self {

@@ -44,9 +44,9 @@ use crate::call::Key;
 /// An origin is the key that an [extractor](crate::key) makes of a request. Extractors distinguish
 /// IPv6 addresses by their first 64 bits, so use the address of the network, such as
 /// `2001:db8:1:2::`. A network in prefix notation, such as `10.0.0.0/8`, is a text like any other
-/// and contains no address: for that, let [an extractor](crate::key::from_fn) return the name of
-/// the network that an address is in. Whether an origin can be trusted also depends on the
-/// extractor: any client can write a header.
+/// and contains no address. To list a network, let [an extractor](crate::key::from_fn) return the
+/// name of the network that contains the address. Whether an origin can be trusted also depends on
+/// the extractor: any client can write a header.
 ///
 /// # Source
 ///

@@ -17,7 +17,7 @@ const DEFAULT_MIN_CALLS: u32 = 5;
 const LONGEST_PUSHBACK: Duration = Duration::from_secs(60);
 const DEFAULT_OPEN_FOR: Duration = Duration::from_secs(10);
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
-/// The most buckets of an interval by default.
+/// The maximum number of buckets of an interval if `buckets` is not set.
 const DEFAULT_BUCKETS: u32 = 10;
 
 /// Stops calls to a resource for a while when too many of them fail or are slow.
@@ -29,8 +29,8 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// refuses every call. When the [recovery time](Self::open_for) is over, the breaker is
 /// *half-open*: the next call passes as a probe, all others are refused. If the probe is
 /// good, the breaker closes, with no counts; if the probe is bad, the breaker opens again,
-/// for as long or [longer](Self::open_up_to). A breaker of the rule [`pushback`](Self::pushback)
-/// counts nothing: it opens when the callee asks not to be called for a while.
+/// for the same time or [longer](Self::open_up_to). The breaker of a [pushback](Self::pushback)
+/// rule counts nothing: it opens when the callee asks not to be called for a while.
 ///
 /// * A call is slow if it took longer than the limit, not if it took exactly as long.
 /// * A ratio or a count is met when it is *reached*, unless [`exceeds`](Self::exceeds) is
@@ -140,9 +140,9 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///
 /// # Source
 ///
-/// Sentinel's three strategies, the consecutive errors that proxies such as Envoy and
-/// Linkerd count, and the window over the last calls of resilience4j. In Sentinel, any call
-/// that ends while a breaker is half-open decides, a probe that never ends keeps the
+/// The three strategies of Alibaba Sentinel, the consecutive errors that proxies such as Envoy
+/// and Linkerd count, and the window over the last calls of resilience4j. In Alibaba Sentinel,
+/// any call that ends while a breaker is half-open decides, a probe that never ends keeps the
 /// breaker half-open for ever, and an error ratio of 1.0 cannot be exceeded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CircuitBreakerRule {
@@ -150,12 +150,13 @@ pub struct CircuitBreakerRule {
     strategy: Strategy,
     threshold: TripThreshold,
     exceeds: bool,
-    /// `None`: see `default_min_calls`.
+    /// How many calls must have ended before the breaker can open; `None`: `default_min_calls`.
     min_calls: Option<WholeNumber>,
     open_for: Duration,
-    /// `None`: `open_for` each time, or what a pushback asks for, up to 60 s.
+    /// The longest time that the breaker stays open; `None`: `open_for` each time, or what a
+    /// pushback asks for, up to 60 s.
     open_up_to: Option<Duration>,
-    /// `None`: the calls of the interval are counted.
+    /// How many of the last calls are counted; `None`: the calls of the interval are counted.
     last_calls: Option<WholeNumber>,
     interval: Duration,
     buckets: Option<WholeNumber>,

@@ -55,8 +55,8 @@ impl CircuitBreakerRule {
     /// Calls count in the order in which they end. A call that is cancelled or ignored neither
     /// extends a run of errors nor ends it.
     ///
-    /// With a rule for `*`, a run of errors may be forgotten: a resource that has not been
-    /// called for [some time](crate::Builder::idle_after) is evicted if others need its
+    /// With a rule for `*`, a run of errors can be forgotten: a resource that has not been
+    /// called for [some time](crate::Builder::idle_after) is evicted if other resources need its
     /// place.
     ///
     /// It costs less than the other rules: a good call after a good call writes nothing.
@@ -109,8 +109,8 @@ impl CircuitBreakerRule {
     ///   program.
     /// * If several calls are pushed back, the latest time counts, also if they started before the
     ///   breaker opened.
-    /// * After that time one call passes as a probe. The breaker closes unless the probe is pushed
-    ///   back, whether the probe succeeds or fails. If it is cancelled or
+    /// * When this time is over, one call passes as a probe. The breaker closes unless the probe is
+    ///   pushed back, whether the probe succeeds or fails. If it is cancelled or
     ///   [ignored](crate::Entry::ignore), the next call is a probe. A 429 without a time is
     ///   ignored.
     /// * The pushback of gRPC, in the trailer `grpc-retry-pushback-ms`, is not read.
@@ -298,7 +298,7 @@ impl CircuitBreakerRule {
     /// at least 1 ms long. Default 10, or the next lower number that divides the interval.
     ///
     /// One bucket is a fixed window: it starts again at each multiple of the interval, as
-    /// in Sentinel. All buckets are read whenever a call ends.
+    /// in Alibaba Sentinel. All buckets are read whenever a call ends.
     #[must_use]
     pub fn buckets(mut self, buckets: impl Into<WholeNumber>) -> Self {
         self.buckets = Some(buckets.into());

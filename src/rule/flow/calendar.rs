@@ -116,8 +116,8 @@ impl FlowRule {
             .map_or(0, |minutes| minutes.get_signed())
     }
 
-    /// Reports the settings that a rule by the calendar cannot have, and the settings that only a
-    /// rule by the calendar has.
+    /// Reports the settings that a rule by the calendar cannot have and, for other rules, the
+    /// settings that only a rule by the calendar can have.
     pub(super) fn inspect_calendar(&self, inspector: &mut Inspector) {
         inspect_offset(
             self.utc_offset.as_deref().copied(),

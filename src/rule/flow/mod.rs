@@ -543,7 +543,7 @@ impl FlowRule {
         self.buckets.get() + if self.strict { 1 } else { 0 }
     }
 
-    /// How far back the rule's window looks.
+    /// The length of the rule's window, with the additional bucket of a strict rule.
     pub(super) const fn span_ns(&self) -> u64 {
         self.bucket_ns() * self.counted_buckets() as u64
     }

@@ -1,4 +1,4 @@
-//! Flow rules that count in a table of values: those by origin, and those by the calendar.
+//! Flow rules that count in a table of values: rules by origin, and rules by the calendar.
 
 use super::{FlowRule, KeyedRule, Who};
 use crate::keyed::most_in_window;
@@ -64,7 +64,7 @@ impl FlowRule {
         self.is_by_origin() || self.calendar.is_some()
     }
 
-    /// Returns this rule by origin, or by the calendar, as a rule on a parameter.
+    /// Converts this rule, which counts by origin or by the calendar, into a keyed rule.
     pub(in crate::rule) fn as_keyed_rule(&self, most_origins: u32) -> KeyedRule {
         let mut rule = match self.calendar {
             Some(period) => {

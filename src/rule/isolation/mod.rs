@@ -52,14 +52,14 @@ pub(super) const LONGEST_QUEUE: Duration = Duration::from_secs(86_400);
 ///
 /// # Source
 ///
-/// The isolation rule of sentinel-golang, and Sentinel's flow rule of thread grade. Both
+/// The isolation rule of sentinel-golang, and Alibaba Sentinel's flow rule of thread grade. Both
 /// check first and count in a second step, so they can exceed the limit.
 #[doc(alias("bulkhead", "ConcurrencyLimit", "semaphore"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct IsolationRule {
     resource: String,
     max: WholeNumber,
-    /// Never [`Who::Each`].
+    /// Whose calls the rule counts. Never [`Who::Each`].
     pub(super) who: Who,
     /// The resource whose running calls are counted instead of the rule's own.
     related: Option<String>,
@@ -72,9 +72,9 @@ pub struct IsolationRule {
 /// How calls wait for a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotQueue {
-    /// Above zero.
+    /// The longest wait for a slot; above zero.
     pub(crate) max_wait: Duration,
-    /// The most calls that can wait at once; above 0.
+    /// The maximum number of calls that can wait at once; above 0.
     pub(crate) max_waiting: u32,
 }
 

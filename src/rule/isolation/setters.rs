@@ -10,7 +10,7 @@ use crate::base::number::WholeNumber;
 use crate::stat::MAX_TOKENS;
 
 impl IsolationRule {
-    /// Allows at most `max` calls of `resource` at once: between 0 and 2³¹ − 1.
+    /// Allows at most `max` calls of `resource` at once. `max` is between 0 and 2³¹ − 1.
     #[must_use]
     pub fn new(resource: impl Into<String>, max: impl Into<WholeNumber>) -> Self {
         Self {
@@ -32,11 +32,11 @@ impl IsolationRule {
     /// together, as without this method, and `"other"` gives separate slots to every origin that no
     /// flow or isolation rule of the resource names. A call without an origin is not limited.
     ///
-    /// The limit is as exact as that on all callers: checking it and taking a slot are one atomic
-    /// step on the node of the origin. If a call also needs a slot of another rule, and another
-    /// call takes that slot at the same moment, the call holds its first slot until it is refused.
-    /// Once the engine's [limit on origins](crate::Builder::max_origins) is reached, further
-    /// origins that no rule names share the slots of a single origin.
+    /// The limit is as exact as a limit on all callers: checking it and taking a slot are one
+    /// atomic step on the node of the origin. If a call also needs a slot of another rule, and
+    /// another call takes that slot at the same moment, the call holds its first slot until it is
+    /// refused. Once the engine's [limit on origins](crate::Builder::max_origins) is reached,
+    /// further origins that no rule names share the slots of a single origin.
     ///
     /// Calls that already run when the rule is added count only if their origin was tracked when
     /// they began: by another rule for single origins, or by
@@ -68,17 +68,17 @@ impl IsolationRule {
         self
     }
 
-    /// Limits the rule's resource by the calls of another resource: calls of the rule's own
+    /// Limits the rule's resource by the running calls of another resource: calls of the rule's own
     /// resource are refused while at least `max` calls of `related` run. So reports can yield to
     /// orders. `related` can be a template, like the name of a rule. Only calls of `related` with
     /// the same direction count. At a `max` of 0 every call is refused.
     ///
-    /// The rule looks at the number of calls that run at that moment, and takes no slot: it limits
-    /// neither the calls of `related` nor, while fewer than `max` of them run, the calls of its own
-    /// resource. A call that waits afterwards, for its turn or for borrowed tokens, is not checked
-    /// again. The rule does not apply until `related` has been called for the first time. The
-    /// setting cannot be combined with an origin or a [queue](Self::queue), and the rule cannot be
-    /// a [default rule](crate::rule#default-rules).
+    /// The rule reads the number of calls of `related` that run when it is checked, and takes no
+    /// slot. It limits neither the calls of `related` nor, while fewer than `max` of them run, the
+    /// calls of its own resource. A call that waits afterwards, for its turn or for borrowed
+    /// tokens, is not checked again. The rule does not apply until `related` has been called for
+    /// the first time. The setting cannot be combined with an origin or a [queue](Self::queue), and
+    /// the rule cannot be a [default rule](crate::rule#default-rules).
     ///
     /// ```
     /// use tower_sentinel::{Call, IsolationRule, Sentinel, Verdict};
@@ -97,8 +97,8 @@ impl IsolationRule {
     ///
     /// # Accuracy
     ///
-    /// The number is that of [`NodeView::concurrency`](crate::read::NodeView::concurrency): exact
-    /// while no call of `related` starts or ends at that moment.
+    /// The number is that of [`NodeView::concurrency`](crate::read::NodeView::concurrency). It is
+    /// exact unless a call of `related` starts or ends while it is read.
     #[must_use]
     pub fn when(mut self, related: impl Into<String>) -> Self {
         self.related = Some(related.into());
@@ -169,7 +169,7 @@ impl IsolationRule {
 
     /// Sets how many calls can wait at once in the [queue](Self::queue): between 0, at which no
     /// call waits, and 2³² − 1. Default 10 000. In [shadow mode](crate::Rule::shadow), where no
-    /// call waits, this many can run beyond the limit.
+    /// call waits, this number of calls can run beyond the limit.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {
         self.max_waiting = max_waiting.into();

@@ -18,8 +18,8 @@ impl KeyedRule {
     /// The first call beyond the limit blocks the value; calls that are refused meanwhile do not
     /// prolong the block. `Retry-After` says when it ends. The value then has its whole quota
     /// again. If a [burst](Self::burst) takes longer than `block_for` to earn, the block lasts
-    /// until the quota is whole. A call that no limit admits, as it weighs more than the whole
-    /// quota, blocks nobody.
+    /// until the quota is whole. A call that weighs more than the whole quota is always refused,
+    /// and does not block its value.
     ///
     /// [`KeyedView::reset`](crate::read::KeyedView::reset) lifts a block. Calls under an exception
     /// or a tier [without a limit](Self::except_unlimited) pass in spite of a block, but calls

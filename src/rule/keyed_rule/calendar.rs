@@ -53,7 +53,7 @@ impl KeyedRule {
     /// The date is that of the engine's [clock](crate::Clock::epoch). The clocks of the operating
     /// system take the wall time at the start of the program and measure from there. If the wall
     /// time is set later, or the machine sleeps, periods keep their length and begin too early or
-    /// too late by that difference until the program is restarted. If the clock steps back, no
+    /// too late by the difference until the program is restarted. If the clock steps back, no
     /// earlier period opens again: a value is counted in the latest period in which it has called.
     /// Summer time is not followed: an offset is the same all year.
     ///
@@ -146,8 +146,8 @@ impl KeyedRule {
         self.utc_offset.map_or(0, WholeNumber::get_signed)
     }
 
-    /// Reports the settings that a rule by the calendar cannot have, and the settings that only a
-    /// rule by the calendar has.
+    /// Reports the settings that a rule by the calendar cannot have and, for other rules, the
+    /// settings that only a rule by the calendar can have.
     pub(super) fn inspect_calendar(&self, inspector: &mut Inspector) {
         const NOT_BY_CALENDAR: &str = "left out for a day or month of the calendar";
         if self.calendar.is_some() {

@@ -24,9 +24,9 @@ pub(super) use calendar::inspect_offset;
 
 /// The longest valid wait of a call in the queue of its value.
 const LONGEST_WAIT: Duration = Duration::from_secs(256);
-/// How many calls of one value can wait for a place by default.
+/// The default of `max_waiting`: how many calls of one value can wait for a place.
 pub(super) const MOST_WAITING_OF_VALUE: u32 = 1_000;
-/// The most characters of a value that a message shows, as values can be of any length.
+/// The maximum number of characters of a value in a message, as values can be of any length.
 const LONGEST_SHOWN: usize = 64;
 
 /// Limits each value of a parameter: at most `threshold` calls for *each* address, user,
@@ -242,7 +242,7 @@ impl KeyedRule {
     }
 
     /// Sets how many calls a value at rest can make at once, including those of the threshold: from
-    /// the threshold to 2³¹ − 1. It is converted to a [burst](Self::burst) of what exceeds the
+    /// the threshold to 2³¹ − 1. It is converted to a [burst](Self::burst): the capacity less the
     /// whole part of the threshold. The same burst applies to values with a threshold of their own,
     /// so their capacity differs by as much as their threshold. Of `burst` and `capacity`, the last
     /// one set counts. Only for a refilled quota.
@@ -287,9 +287,9 @@ impl KeyedRule {
     }
 
     /// Queues the calls of each value and lets them start one after the other, evenly
-    /// spaced. Each waits for its turn for at most `max_wait`, which is at most 256 s, and
-    /// no longer than [`FlowRule::throttle`](crate::FlowRule::throttle) allows, which also
-    /// describes what happens to the turns of calls that are dropped. At most 10 000 calls
+    /// spaced. Each call waits for its turn for at most `max_wait`, which is at most 256 s, and
+    /// no longer than [`FlowRule::throttle`](crate::FlowRule::throttle) allows; the docs of that
+    /// method also say what happens to the turns of calls that are dropped. At most 10 000 calls
     /// of a resource wait at once, or as many as its flow rules
     /// [allow](crate::FlowRule::max_waiting).
     #[must_use]
@@ -364,10 +364,10 @@ impl KeyedRule {
     }
 
     /// Sets how many calls of one value can wait at once in the [queue](Self::queue): between 0, at
-    /// which no call waits, and 2³² − 1. Default 1 000. Of all values of the rule together, at most
-    /// 10 000 calls wait, or as many as of one value if that number is larger. In [shadow
-    /// mode](crate::Rule::shadow), where no call waits, this many can run beyond the limit of a
-    /// value. Only for a concurrency limit.
+    /// which no call waits, and 2³² − 1. Default 1 000. At most 10 000
+    /// calls of all values together wait, or `max_waiting` if that is larger. In [shadow
+    /// mode](crate::Rule::shadow), where no call waits, this number of calls can run beyond the
+    /// limit of a value. Only for a concurrency limit.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: impl Into<WholeNumber>) -> Self {
         self.max_waiting = Some(max_waiting.into());
@@ -409,7 +409,7 @@ impl KeyedRule {
         self
     }
 
-    /// Lets all calls of one [tier](Self::tier) pass this rule without counting them, such as those
+    /// Lets all calls of one [tier](Self::tier) pass this rule without counting them, such as calls
     /// of a plan without a limit: they take no place in the [table](Self::max_keys), and no place
     /// of a concurrency limit. An [exception](Self::except) takes precedence. The tier must not
     /// have a threshold as well. A threshold of 0 refuses all calls instead.
@@ -470,7 +470,7 @@ impl KeyedRule {
     /// quota again. So does a reload by which the largest threshold of a [window](Self::window)
     /// rises above 1 048 575 or no longer exceeds it. If anything else changes, such as thresholds,
     /// exceptions and tiers, the table keeps the state of each value. For a refilled quota, a
-    /// window and a month, that is the number of calls that are spent; for a queue, it is the
+    /// window and a month, the state is the number of calls that are spent; for a queue, it is the
     /// turns. So a higher threshold counts at once.
     ///
     /// Calls that a refilled quota has spent at another threshold are earned back at the rate of

@@ -23,7 +23,8 @@ pub(crate) struct ValuePlaceInLine {
     pub(crate) left: Duration,
 }
 
-/// A share that a call was given in line. A call that does not use it must release it.
+/// A share that a call was given while it waited in line. A call that does not use it must release
+/// it.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct OwnShare {
@@ -178,8 +179,8 @@ impl KeyedRules {
         }
     }
 
-    /// Returns whether a call waits for a share. If none does, a call that lines up later sees
-    /// everything that was done before.
+    /// Returns whether a call waits for a share. After `false`, a call that lines up later sees all
+    /// writes from before this check.
     pub(crate) fn have_waiting_calls(&self) -> bool {
         self.0.iter().any(|param| param.keys.is_waited_for())
     }

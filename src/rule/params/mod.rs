@@ -20,8 +20,8 @@ pub(crate) use line::{OwnShare, ValuePlaceInLine as ShareInLine};
 use quotas::{QuotasByValue, UnknownTiers};
 pub(crate) use suspicion::{OnSuspicion, Suspicion};
 
-/// The most concurrency rules by value of one resource. Each running call stores a place for each
-/// of them, so they are few.
+/// The maximum number of concurrency rules by value of one resource. It is small, as each running
+/// call stores a place for each of them.
 pub(super) const MOST_RUNNING: usize = 2;
 
 /// See the [module](self).
@@ -66,10 +66,10 @@ pub(crate) struct Share {
 /// Why a keyed or a shared rule does not let a call pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NoShare {
-    /// The value has no room, before `available_at` or ever.
+    /// The quota of the value has no room until `available_at`; `None` if it never has.
     Full {
         rule: u32,
-        /// Whole tokens, and the interval; a zero interval for a concurrency limit.
+        /// The limit in whole tokens, and its interval; a zero interval for a concurrency limit.
         limit: (u32, Duration),
         available_at: Option<Tick>,
     },

@@ -14,14 +14,15 @@ use crate::rule::KeyedRule;
 pub(super) struct QuotasByValue {
     pub(super) limit: ValueQuota,
     pub(super) exceptions: StdArc<Exceptions>,
-    /// In reverse order, so that the last of two settings for one name is found first.
+    /// The quota of each tier. In reverse order of the settings, so that the last of two settings
+    /// for one name is found first.
     pub(super) tiers: StdArc<[(OwnedKey, ValueQuota)]>,
 }
 
 /// The quotas of exceptional values, by the digests of the values.
 pub(super) type Exceptions = HashMap<Digest, ValueQuota, foldhash::fast::RandomState>;
 
-/// The longest tier that is noted, in bytes: a longer text is hardly a misspelled name.
+/// The longest unknown tier that is kept, in bytes: a longer text is hardly a misspelled name.
 const LONGEST_TIER: usize = 64;
 
 /// The first few tiers of calls that a rule does not name, to find misspelled names. Further tiers
@@ -32,7 +33,7 @@ pub(super) struct UnknownTiers([OnceLock<OwnedKey>; 4]);
 /// The quota of one value, or of the values of one tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValueQuota {
-    /// Infinite if there is no limit.
+    /// Tokens per interval, or calls at once; infinite if there is no limit.
     pub(super) threshold: f64,
     pub(super) prepared: KeyLimit,
 }

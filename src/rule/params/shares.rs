@@ -128,7 +128,7 @@ impl KeyedRules {
                 return None;
             }
             let limit = rule.advertised(quota, now);
-            // The advertised rest never exceeds the limit: a burst comes on top of it.
+            // The advertised remaining quota never exceeds the limit: a burst comes on top of it.
             let left = rule.keys.left(now, key, &quota.prepared).min(limit.0);
             let more = rule.keys.next_change(now, key, &quota.prepared);
             Some((rule.index, limit, left, more))
@@ -179,8 +179,8 @@ impl KeyedRules {
         (!quota.is_unlimited()).then(left)
     }
 
-    /// Restores the whole quota of `value` under the rule at `place`. Returns whether any was
-    /// spent.
+    /// Restores the whole quota of `value` under the rule at `place`. Returns whether any
+    /// of it was spent.
     pub(crate) fn reset(&self, place: usize, value: &Key<'_>, time: &dyn Fn() -> Tick) -> bool {
         let param = &self.0[place];
         let key = param.keys.digest(param.counted_key(value));

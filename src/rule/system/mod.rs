@@ -188,7 +188,7 @@ mod tests {
                 .capacity(Capacity::Sentinel),
             SystemRule::new().qps(3).concurrency(10),
             SystemRule::new().concurrency(2).load(5),
-            // A rule that adds nothing takes nothing away.
+            // A looser limit leaves the tighter one in force.
             SystemRule::new().cpu(1),
         ];
         let tightest = limits(&rules);
