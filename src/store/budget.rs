@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// The target maximum of refills per second. About 20 busy counters reach it at the shortest
-/// horizon.
+/// The target maximum of refills per second. It bounds the load that one process puts on the store.
+/// About 20 busy counters reach it at the shortest horizon.
 const BUDGET: f64 = 2_000.0;
 /// The interval at which the horizon is adjusted to the rate of refills.
 const PERIOD: Duration = Duration::from_millis(100);

@@ -1,10 +1,11 @@
 //! Days and months of the calendar as the buckets of a counter.
 //!
-//! A store counts in buckets of one length. So it has a counter for each day or month of a key, under
-//! a name of its own and with one bucket that does not end. What it answers about that bucket tells
-//! the process the time of the store, and so which day or month it is there. A draw names the one
-//! that the process takes to be the present one; where the store was in another one already, it is
-//! made again.
+//! All buckets of a counter in a store have one length, but months differ. So a key has a separate
+//! counter with a separate name for each day or month, and this counter has a single bucket that
+//! never ends in practice. From the remaining time of this bucket in an answer, the process
+//! computes the store's time, and so the store's day or month. A draw names the day or month that
+//! the process believes to be the present one. If it was another one by the store's clock, the
+//! grant is dropped, and the draw is repeated.
 
 use std::time::Duration;
 
@@ -12,20 +13,21 @@ use super::seen::{Here, Seen, without_drift};
 use super::terms::Window;
 use crate::clock::{CalendarPeriod, Periods, Tick, nanos};
 
-/// The one bucket of a counter in the store: from 1970 to 2112.
+/// The length of the single bucket of a counter in the store. It lasts from 1970 to 2112.
 const WHOLE: Duration = Duration::from_micros(1 << 52);
-/// How much longer than its day or month the store keeps a counter, so that none is lost where its
-/// clock is set back a little.
+/// The time for which the store keeps a counter after the end of its day or month, so that the
+/// counter is still there if the store's clock is set back a little.
 const KEPT: Duration = Duration::from_secs(86_400);
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CalendarBuckets {
     period: CalendarPeriod,
+    /// The offset of the local time from UTC, in minutes.
     utc_offset: i32,
-    /// By the clock of the store, which counts from 1970.
+    /// The days or months by the store's clock, which counts from 1970.
     of_store: Periods,
-    /// By the clock of the process.
+    /// The days or months by the process's clock.
     of_process: Periods,
 }
 
@@ -78,8 +80,8 @@ impl CalendarBuckets {
         here
     }
 
-    /// Returns the number of the day or month that it is by the clock of the store, and how long it
-    /// lasts, where the store has answered that its `bucket` lasts for `rest`.
+    /// Returns the number of the present day or month by the store's clock, and the time until it
+    /// ends. The store has answered that `rest` is left of the `bucket` of its counter.
     fn read(self, bucket: u64, rest: Duration) -> (u64, Duration) {
         let buckets = u32::try_from(bucket).unwrap_or(u32::MAX).saturating_add(1);
         let now = WHOLE.saturating_mul(buckets).saturating_sub(rest);
@@ -90,8 +92,8 @@ impl CalendarBuckets {
 }
 
 impl Window {
-    /// The window of a rule that counts in each `period`, which begins `utc_offset` minutes before
-    /// that of UTC.
+    /// Creates the window of a rule that counts per `period`. Each period begins `utc_offset`
+    /// minutes before the same period in UTC.
     pub(crate) fn of_calendar(period: CalendarPeriod, utc_offset: i32) -> Self {
         Self {
             calendar: Some(CalendarBuckets::new(period, utc_offset)),
@@ -99,7 +101,7 @@ impl Window {
         }
     }
 
-    /// The window by a clock of the process whose zero was so long after 1970.
+    /// Returns the window for a process whose clock reads zero at the time `epoch` after 1970.
     pub(crate) fn since(mut self, epoch: Duration) -> Self {
         if let Some(calendar) = &mut self.calendar {
             calendar.of_process = Periods::new(calendar.period, epoch, calendar.utc_offset);
@@ -127,8 +129,8 @@ impl Window {
         }
     }
 
-    /// Returns the number of the present bucket and how long it lasts, where the store has answered
-    /// that the `bucket` of its counter lasts for `rest`.
+    /// Returns the number of the rule's present bucket and the time until it ends. The store has
+    /// answered that `rest` is left of the `bucket` of its counter.
     pub(super) fn read(&self, bucket: u64, rest: Duration) -> (u64, Duration) {
         match self.calendar {
             Some(calendar) => calendar.read(bucket, rest),
@@ -136,7 +138,7 @@ impl Window {
         }
     }
 
-    /// The window of the counter in the store.
+    /// Returns the window of the counter in the store: for a calendar window, a single long bucket.
     pub(super) fn in_store(&self) -> Self {
         match self.calendar {
             Some(_) => Self::new(WHOLE, 1),
@@ -144,14 +146,14 @@ impl Window {
         }
     }
 
-    /// Returns how long the store keeps a counter of which the present bucket lasts for `rest`; `None`
-    /// is as long as any bucket of it counts.
+    /// Returns how long the store must keep a counter whose present bucket lasts for `rest`. `None`
+    /// stands for the default: as long as any of its buckets counts.
     pub(super) fn kept(&self, rest: Duration) -> Option<Duration> {
         self.calendar.map(|_| rest + KEPT)
     }
 
-    /// Returns the number of the bucket `number` in the counter of the store that a draw in the bucket
-    /// `present` is for; `None` if that counter does not have it.
+    /// Returns which bucket of the store's counter stands for the bucket `number`, in a draw that
+    /// is made in the bucket `present`. Returns `None` if this counter has no such bucket.
     pub(super) fn place(&self, number: u64, present: u64) -> Option<u64> {
         match self.calendar {
             Some(_) => (number == present).then_some(0),
@@ -159,7 +161,7 @@ impl Window {
         }
     }
 
-    /// After so many buckets without a call, nothing that was counted matters.
+    /// Returns the number of buckets without a call after which all counts have expired.
     pub(super) fn memory_in_buckets(&self) -> u64 {
         match self.calendar {
             Some(_) => 1,
@@ -167,7 +169,7 @@ impl Window {
         }
     }
 
-    /// After so long without a call, nothing that was counted matters.
+    /// Returns the time without a call after which all counts have expired.
     pub(super) fn memory(&self) -> Duration {
         match self.calendar {
             Some(calendar) => calendar.period.longest(),
@@ -182,7 +184,8 @@ mod tests {
 
     const DAY: u64 = 86_400;
 
-    /// The answer of a store at so many seconds since 1970.
+    /// Reads the answer that a store gives at `seconds` after 1970. Returns the number of the day
+    /// or month, and the seconds until it ends.
     fn told(window: Window, seconds: u64) -> (u64, u64) {
         let rest = WHOLE - Duration::from_secs(seconds);
         let (number, rest) = window.read(0, rest);
@@ -201,7 +204,7 @@ mod tests {
         assert_eq!(told(month(-300), noon).1, DAY * 3 / 2 + 5 * 3_600);
         let [february, march] = [noon, noon + DAY * 3 / 2].map(|at| told(month(0), at));
         assert_eq!(march, (february.0 + 1, 31 * DAY));
-        // Before its end, and at it.
+        // One second before the end of February.
         let last = told(month(0), noon + DAY * 3 / 2 - 1);
         assert_eq!(last, (february.0, 1));
     }
@@ -229,7 +232,7 @@ mod tests {
     #[test]
     fn before_an_answer_the_date_is_that_of_the_process() {
         let window = Window::of_calendar(CalendarPeriod::Month, 0);
-        // Its clock reads zero at 2028-02-28 12:00.
+        // The process's clock reads zero at 2028-02-28 12:00.
         let window = window.since(Duration::from_secs(1_835_352_000));
         let here = window.here(None, Tick::ZERO);
         assert_eq!(here.next, Tick::ZERO + Duration::from_secs(DAY * 3 / 2));

@@ -1,10 +1,10 @@
 //! Keys that are reset: a person gives a key its whole quota back, in all processes.
 //!
-//! The store does not know what a reset is. The process that resets a key has the store give back
-//! all that each bucket of its counter has, and then tells with a beat that a key was reset. All
-//! processes hear with their beats how many were; where that has changed, the next call of each key
-//! that is refused without asking the store asks again. Whoever hears of a reset so asks a counter
-//! that is empty already.
+//! The store has no request for a reset. The process that resets a key sends draws that return all
+//! permits counted in each bucket of the key's counter, and then announces the reset with a beat.
+//! The answer to each beat contains the number of resets so far. If it has grown, a process forgets
+//! the refusals that it remembers, so the next call of each refused key asks the store. By then,
+//! the counter is empty.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -19,13 +19,17 @@ use super::{QuotaStore, StoreError, StoreErrorKind, StoreKey};
 use crate::base::sync::Ordering;
 use crate::clock::Tick;
 
-/// What a counter has counted.
+/// The state of a counter, as the store reports it.
 #[derive(Debug, Default)]
 struct FoundCount {
+    /// The number of permits counted in the window.
     counted: u32,
-    /// The present bucket in the store, and the number of that of the rule, which lasts for `rest`.
+    /// The present bucket in the store's numbering.
     bucket: u64,
+    /// The present bucket in the rule's numbering: a day or month for a calendar window, otherwise
+    /// the same as `bucket`.
     number: u64,
+    /// The time until the bucket `number` ends.
     rest: Duration,
 }
 
@@ -36,13 +40,13 @@ impl Hub {
         self.reset_before.fetch_max(after, Ordering::Relaxed);
     }
 
-    /// Returns whether the answer to a request of the time `sent` may be older than a reset.
+    /// Returns whether a request that was sent at `sent` may have been answered before a reset.
     pub(super) fn may_precede_reset(&self, sent: Tick) -> bool {
         sent.as_nanos() < self.reset_before.load(Ordering::Relaxed)
     }
 
-    /// Has the store forget what the counter called `digest` of the `rule` has counted. Returns how
-    /// much that was.
+    /// Empties the counter `digest` of `rule` in the store. Returns the number of permits that it
+    /// had counted.
     pub(super) async fn empty(
         &self,
         digest: CounterDigest,
@@ -53,7 +57,7 @@ impl Hub {
         let mut found = self
             .look(self.key_in(digest, window, number), window)
             .await?;
-        // By the calendar the store may be in another day than the process takes to be the present.
+        // For a calendar window, the store's day can differ from the day by this process's clock.
         if window.calendar.is_some() && found.number != number {
             number = found.number;
             found = self
@@ -63,7 +67,8 @@ impl Hub {
         if found.counted == 0 {
             return Ok(0);
         }
-        // It is in the buckets that there were at that answer.
+        // The permits are in the buckets of the window at the time of the answer, or in the bucket
+        // after it.
         let next = found.bucket.saturating_add(1);
         let first = next.saturating_sub(window.buckets.into());
         let emptied = (first..=next).map(|bucket| Draw {
@@ -78,10 +83,10 @@ impl Hub {
         Ok(found.counted)
     }
 
-    /// Looks at the counter `key`, and at the time of the store.
+    /// Reads the count of the counter `key`, and the store's time.
     async fn look(&self, key: StoreKey, window: Window) -> Result<FoundCount, StoreError> {
         let look = self.nothing_of(key, window);
-        // What was borrowed of the next bucket counts as well.
+        // Permits borrowed from the next bucket count as well.
         let ahead = Draw {
             next: true,
             ..look.clone()
@@ -100,7 +105,7 @@ impl Hub {
         Ok(found)
     }
 
-    /// A draw of no permits.
+    /// Creates a draw that takes no permits, to read a counter or as the base of another draw.
     fn nothing_of(&self, key: StoreKey, window: Window) -> Draw {
         let Window {
             bucket, buckets, ..
@@ -122,7 +127,7 @@ impl Hub {
         }
     }
 
-    /// Has all processes hear that a key was reset.
+    /// Announces to all processes that a key was reset.
     pub(super) async fn tell_reset(&self) -> Result<(), StoreError> {
         let alive = Alive::of_reset(self.agreed());
         self.ask(|store| async move { store.beat(alive).await })
@@ -130,7 +135,7 @@ impl Hub {
             .map(drop)
     }
 
-    /// Applies all of `draws`, or fails.
+    /// Sends `draws` in one request. Fails if the store does not apply all of them.
     async fn apply(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>, StoreError> {
         self.figures.trips.add(1);
         self.figures.draws.add(draws.len() as u64);
@@ -145,7 +150,8 @@ impl Hub {
         answers.into_iter().collect()
     }
 
-    /// Asks the store at once, beside its task; not while it is away.
+    /// Sends a request to the store directly, without the refiller. Fails if the store is down or
+    /// was not started.
     async fn ask<T, F>(
         &self,
         question: impl FnOnce(std::sync::Arc<dyn QuotaStore>) -> F,

@@ -76,7 +76,7 @@ pub struct Entry {
 pub(crate) struct Permits {
     /// The admission by circuit breakers.
     admission: Option<Admission>,
-    /// The places of the call under concurrency limits for each value of its parameters.
+    /// The places that the call occupies under the concurrency limits of its parameters' values.
     running: RunningPlaces,
 }
 
@@ -112,7 +112,8 @@ impl From<Admission> for Permits {
 // === impl Entry ===
 
 impl Entry {
-    /// Creates the entry of a call that starts, whose tokens are taken and counted.
+    /// Creates the entry of a call that starts. The caller has already taken and counted its
+    /// tokens.
     #[inline]
     pub(crate) const fn new(
         nodes: CallNodes,
@@ -158,7 +159,8 @@ impl Entry {
         }
     }
 
-    /// Attaches the accounts of the call's cost by shared rules, in addition to the other accounts.
+    /// Attaches the accounts in which shared rules book the call's cost. The other accounts must be
+    /// attached first.
     #[inline]
     pub(crate) fn set_leased(&mut self, leased: SmallVec<LeaseAccount, 1>) {
         if leased.iter().next().is_some() {
@@ -443,7 +445,7 @@ impl Entry {
         quotas
     }
 
-    /// Reports the end of the call to rules in shadow mode and on costs.
+    /// Reports the end of the call to rules in shadow mode, and to rules on costs.
     #[cold]
     fn end_rare(&self, rare: &RareState, outcome: Option<Outcome>) {
         rare.end_body(false);
@@ -464,15 +466,15 @@ impl Entry {
 
     /// Returns whether the call counts as ended at its response time. It does if the response
     /// arrived in one piece, and no rule needs the time at which its body ended. Three kinds of
-    /// rules need this time: a circuit breaker that waits for trailers, a concurrency limit for
-    /// each value, and an adaptive limit.
+    /// rules need this time: a circuit breaker that waits for trailers, a concurrency limit per
+    /// parameter value, and an adaptive limit.
     #[inline]
     fn ends_with_response(&self) -> bool {
         let limiter = || self.nodes.resource().limiter();
         self.body_was_ready && self.permits.is_none() && !(self.has_slot && limiter().is_some())
     }
 
-    /// Returns the current time, and the time at which the call's response time ended.
+    /// Returns the current time, and the time at which the response time of the call stopped.
     ///
     /// A call whose response arrived in one piece is counted at the time of its head, which is
     /// already known. Reading the clock again would be a tenth of a layer's overhead.
@@ -506,7 +508,7 @@ impl Entry {
             self.report_to_breakers(now, outcome, end - self.start);
         }
         let resource = self.nodes.resource();
-        // Releases the places under concurrency limits for each value.
+        // Releases the places under the concurrency limits of parameter values.
         if let (Some(params), Some(permits)) = (resource.params(), self.permits) {
             params.release(permits.running);
         }

@@ -107,7 +107,7 @@ impl RareState {
     }
 
     /// Ends the body: the bytes since the last whole unit cost one more unit. If the body
-    /// `is_whole`, its cost is settled. Only the first call has an effect.
+    /// `is_whole`, its cost is settled. Does nothing if the body has already ended.
     pub(super) fn end_body(&self, is_whole: bool) {
         let (Some(metered), Some(body)) = (&self.metered, self.body.get()) else {
             return;

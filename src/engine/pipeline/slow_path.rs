@@ -98,8 +98,8 @@ pub(crate) fn judge(
     enter(attempt, resource)
 }
 
-/// Refuses a call by a check before the lookup of its nodes. Looks up the nodes, as the refusal
-/// counts on all of them.
+/// Refuses a call that a check has blocked before its nodes were known. Looks up the nodes here, as
+/// the refusal counts on all of them.
 #[cold]
 fn refuse_early(
     engine: EngineRef<'_>,

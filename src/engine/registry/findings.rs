@@ -49,8 +49,8 @@ impl Registry {
     /// later call can refute.
     ///
     /// Findings with evidence come first. A reader that may ask early gets findings on rules
-    /// without a call only after a [thousand](LATE) calls, as most rules have met no call before
-    /// that.
+    /// without a call only after a [thousand](LATE) calls, as most rules have matched no call until
+    /// then.
     pub(crate) async fn findings(
         &self,
         pace: &mut StepPace,
@@ -129,8 +129,8 @@ impl Registry {
         missing.extend(missing_in_shadows);
         let known = found.len();
         for finding in missing {
-            // If no layer provides a key, the finding that no call had it is left out, as it says
-            // less.
+            // The finding that no call had a key is redundant if another finding reports that no
+            // layer provides this key.
             if !found[..known]
                 .iter()
                 .any(|known| known.is_on_part_of(&finding))
@@ -145,7 +145,8 @@ impl Registry {
         found
     }
 
-    /// Notifies hooks of mistakes that become visible at the first call to a resource, `made`.
+    /// Notifies hooks of mistakes that become visible at the first call to a resource. `made` is
+    /// the resource, which this call has created. Its name is compared with the names in the rules.
     #[cold]
     pub(super) fn compare_new(&self, made: &Resource) {
         let are_wanted = self.shared.hooks.want(Interest::FINDING);
@@ -180,7 +181,7 @@ impl Registry {
         }
     }
 
-    /// Notifies hooks of the rules that have met no call, once `resource` has been called a
+    /// Notifies hooks of the rules that have matched no call, once `resource` has been called a
     /// [thousand](LATE) times. By then, calls to other resources are expected as well.
     #[cold]
     pub(crate) fn look_late(&self, resource: &Resource) {
@@ -338,7 +339,7 @@ impl Registry {
         found
     }
 
-    /// Returns the findings on calls that rules have met: calls without the key of a rule, with an
+    /// Returns the findings on calls that rules have matched: calls without the key of a rule, with an
     /// unknown tier, all of one class, or with costs that do not fit the rules.
     pub(crate) async fn missing_keys(&self, pace: &mut StepPace) -> Vec<Finding> {
         let mut found = Vec::new();

@@ -9,8 +9,8 @@ impl Ledger {
     /// that are lost.
     ///
     /// Permits of two buckets can be scheduled at a time, such as the present bucket and the next.
-    /// For a counter of costs, it is every bucket of the window and the next, as a call can end
-    /// long after the bucket in which it reserved. If there are too many buckets, the permits of
+    /// A counter of costs can schedule permits of every bucket of the window and of the next, as a
+    /// call can end long after the bucket in which it reserved. If there are too many buckets, the permits of
     /// the oldest bucket are lost.
     pub(crate) fn return_later(&mut self, bucket: u64, n: u32) -> u32 {
         let permits = self.unbook(bucket, n);
@@ -57,8 +57,8 @@ impl Ledger {
         self.back().iter().any(|back| back.bucket > present)
     }
 
-    /// Removes the permits that the next draw gives back: those of the oldest bucket, which expire
-    /// first.
+    /// Removes and returns the permits that the next draw gives back: the permits of the oldest
+    /// bucket, which expire first.
     pub(crate) fn take_back(&mut self) -> Option<Booking> {
         let back = &mut self.pending.as_mut()?.back;
         (!back.is_empty()).then(|| back.remove(0))

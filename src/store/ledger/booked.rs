@@ -1,4 +1,4 @@
-//! Booking of own permits in a ledger, and the reports of them to the store.
+//! Books the permits of this process in a ledger, and reports them to the store.
 
 use std::time::Duration;
 
@@ -67,7 +67,8 @@ impl Ledger {
         }
     }
 
-    /// Returns whether the window of the last answer and of all own permits is over at `now`.
+    /// Returns whether the last answer and all permits of this process are out of the window at
+    /// `now`.
     pub(in crate::store) fn is_all_expired(&self, now: Tick) -> bool {
         let memory = self.window.memory_in_buckets();
         let here = self.here(now).number;
@@ -156,16 +157,17 @@ impl Ledger {
         Some((here.number, here.next_bucket(self.window.bucket)))
     }
 
-    /// Stores the store's time if no earlier answer has.
+    /// Stores the store's time if this is the first answer.
     pub(crate) fn see_time(&mut self, seen: Seen) {
         if self.seen().is_none() {
             self.see(seen, u32::MAX);
         }
     }
 
-    // --- own permits ---
+    // --- this process's permits ---
 
-    /// Returns the own permits in the window that ends with the bucket `number`.
+    /// Returns the number of this process's permits in the window that ends with the bucket
+    /// `number`.
     pub(crate) fn held(&self, number: u64) -> u32 {
         let first = (number + 1).saturating_sub(self.window.buckets.into());
         let own = self.own.iter().filter(|own| own.bucket >= first);
@@ -214,7 +216,7 @@ impl Ledger {
     /// Removes `n` unused permits from the bucket. Returns how many of them the store has counted
     /// and must get back.
     pub(crate) fn unbook(&mut self, bucket: u64, n: u32) -> u32 {
-        // A counter of costs reports all the time. Permits that are in a report on its way stay
+        // A counter of costs reports all the time. Permits in a report that is in flight stay
         // booked, as the store is about to count them.
         let keeps_local = self.terms.by_cost && self.is_reporting();
         let Some(own) = self.own.iter_mut().find(|own| own.bucket == bucket) else {
@@ -253,8 +255,9 @@ impl Ledger {
         self.seen().is_none_or(|seen| seen.bucket < bucket)
     }
 
-    /// Returns how many permits of `limit` may be free in the bucket `number`: the number of the
-    /// last answer, or, if that was for another bucket, all but the own permits.
+    /// Returns how many permits of `limit` may be free in the bucket `number`: the number in the
+    /// last answer, or, if that answer was about another bucket, `limit` less the permits of this
+    /// process.
     pub(crate) fn free_at(&self, number: u64, limit: u32) -> u32 {
         match self.seen() {
             Some(seen) if seen.bucket == number => self.free,
@@ -296,7 +299,7 @@ impl Ledger {
 
     // --- a key that is reset ---
 
-    /// Forgets that the store had none.
+    /// Forgets that the store had no free permits.
     pub(crate) fn forget_refusal(&mut self) {
         self.has_none = false;
         if let Some(ahead) = self.pending.as_mut().and_then(|it| it.ahead.as_mut()) {
@@ -304,8 +307,8 @@ impl Ledger {
         }
     }
 
-    /// Forgets all own permits, and what was to be told of them: the store has none of them any more.
-    /// Returns whether there were any.
+    /// Forgets all permits of this process, and pending reports and returns of them. Called after a
+    /// reset, when the store no longer counts any of them. Returns whether there were any.
     pub(crate) fn forget_own(&mut self) -> bool {
         let had_any = self.own.iter().any(|own| own.drawn > 0 || own.local > 0);
         self.own = Box::default();
@@ -384,13 +387,14 @@ impl Ledger {
         has_any
     }
 
-    /// Reports all own permits that count, to a store that has lost its data.
+    /// Schedules a report of all permits of this process that count, to a store that has lost its
+    /// data.
     pub(crate) fn report_all(&mut self) {
         self.report = Report::All;
         self.forget_back();
     }
 
-    /// Returns the own permits to report to the store.
+    /// Returns the permits to report to the store.
     pub(crate) fn to_report(&self, now: Tick) -> Vec<Booking> {
         if self.report == Report::Nothing || self.seen().is_none() {
             return Vec::new();
@@ -414,8 +418,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Returns whether there are own permits from before the first answer: they cannot be reported
-    /// yet, as the store's bucket numbers are unknown.
+    /// Returns whether this process has taken permits before the first answer. They cannot be
+    /// reported yet, as the store's bucket numbers are unknown.
     pub(crate) fn has_unreported_past(&self) -> bool {
         self.seen().is_none() && !self.own.is_empty()
     }

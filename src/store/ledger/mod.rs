@@ -1,5 +1,5 @@
-//! The ledger of one counter in one process: its own permits per bucket, the last answer of the
-//! store, and the calls that wait for the next answer.
+//! The ledger of one counter in one process: the process's permits per bucket, the last answer of
+//! the store, and the calls that wait for the next answer.
 //!
 //! Buckets are aligned to the [store's clock](super::seen), which a process knows only to within
 //! the duration of one trip. So between two buckets, no permit is valid for up to this long.
@@ -29,14 +29,14 @@ struct Own {
     local: u32,
 }
 
-/// The own permits that must be reported to the store.
+/// Which permits of this process must be reported to the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Report {
     #[default]
     Nothing,
     /// Permits that were taken without the store.
     Local,
-    /// All own permits, because the store has lost its data.
+    /// All permits of this process, because the store has lost its data.
     All,
 }
 
@@ -45,13 +45,14 @@ pub(crate) enum Report {
 pub(crate) struct Ledger {
     pub(crate) terms: Arc<Terms>,
     window: Arc<Window>,
-    /// The own permits by bucket. A boxed slice, because the capacity of a `Vec` would take eight
+    /// The permits of this process, by bucket. A boxed slice, because the capacity of a `Vec` would take eight
     /// more bytes in each ledger.
     own: Box<[Own]>,
-    /// The last answer of the store, if `has_seen`.
+    /// The store's clock in its last answer; unused until `has_seen`.
     last: Seen,
+    /// Whether the store has ever answered.
     has_seen: bool,
-    /// The permits that the next draw must report.
+    /// Which permits the next draw must report.
     pub(super) report: Report,
     /// The latest sending time of an answered request. Answers to earlier requests are outdated.
     heard: Tick,
@@ -59,9 +60,9 @@ pub(crate) struct Ledger {
     pub(super) is_hot: bool,
     /// The number of free permits in the store at the last answer.
     free: u32,
-    /// The number of own permits in the window at the last answer.
+    /// The number of this process's permits in the window at the last answer.
     had: u32,
-    /// The epoch of the store's value when it last counted own permits.
+    /// The epoch of the store's value when it last counted permits of this process.
     epoch: Epoch,
     pub(super) demand: Demand,
     pub(super) uncounted: Uncounted,

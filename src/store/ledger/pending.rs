@@ -136,8 +136,8 @@ impl Ledger {
         ahead.tickets.push(asker);
     }
 
-    /// If the bucket has begun for which calls have asked ahead, moves these calls to the queue for
-    /// the present bucket.
+    /// Moves calls that have asked ahead to the queue for the present bucket, once the bucket for
+    /// which they asked has begun.
     pub(in crate::store) fn arrive(&mut self, now: Tick) {
         let number = self.here(now).number;
         let Some(pending) = &mut self.pending else {
@@ -155,7 +155,7 @@ impl Ledger {
 
     // --- an outage of this counter alone ---
 
-    /// Notes that the store has answered other draws, but not that of this counter.
+    /// Notes that the store has answered other draws, but not the draw of this counter.
     pub(in crate::store) fn note_down(&mut self, now: Tick) {
         self.pending_mut().down_until = Some(now + CELL_DOWN);
     }

@@ -122,7 +122,8 @@ fn without_the_store_a_process_has_its_share_less_its_own_permits() {
     let mut ledger = answered(100, 2, 60);
     ledger.book_drawn(7, 10);
     ledger.see(ledger.last, 60);
-    // Half of the limit is 50, but the own 10 and half of the free 60 make only 40.
+    // Half of the limit is 50, but the 10 permits of this process and half of the 60 free permits
+    // make only 40.
     assert_eq!(ledger.share_left(7, two), 30);
     ledger.book_local(7, 30);
     assert_eq!(ledger.share_left(7, two), 0);

@@ -26,7 +26,7 @@ impl SharedQuota {
         }
         let length = this.rule.window.bucket;
         let mut books = this.books.lock();
-        // Without a ledger, the window of the permits is over.
+        // The ledger is dropped once the window of the permits is over. They have then expired.
         let Some(ledger) = books.ledger() else {
             return;
         };
@@ -67,9 +67,10 @@ impl SharedQuota {
         n.saturating_sub(free)
     }
 
-    /// After a draw for costs of which `left` permits of `bucket` remain, schedules the return of
-    /// the permits that were not drawn ahead. Smaller calls can then use them, in this process or
-    /// another. Returns how many permits are returned.
+    /// Schedules the return of permits that a draw for costs has granted and its calls could not
+    /// take. `left` permits of `bucket` remain. Unless the grant `is_short`, the permits drawn
+    /// ahead are kept. Smaller calls can then use the returned permits, in this process or another.
+    /// Returns how many are returned.
     pub(super) fn return_units(
         &self,
         ledger: &mut Ledger,

@@ -10,17 +10,17 @@ use crate::store::cell::LeaseFound;
 use crate::store::ledger::Ledger;
 use crate::store::ticket::{Answer, Asker};
 
-/// The time after which an exhausted counter without keys asks the store again, if it is busy or
-/// counts costs, as other processes may return permits.
+/// The time after which an exhausted counter of a rule without keys asks the store again. Applies
+/// to busy counters and counters of costs, as other processes may return permits to them.
 const HOT_RETRY: Duration = Duration::from_millis(20);
-/// The same time for a counter of costs with keys. It is longer because every exhausted key asks at
-/// this interval.
+/// The time after which an exhausted counter of costs of one key asks the store again. It is longer
+/// than [`HOT_RETRY`], because every exhausted key asks at this interval.
 const KEY_RETRY: Duration = Duration::from_millis(100);
 
 impl SharedQuota {
-    /// Takes `weight` permits from the cell, if it has them. Otherwise, a counter of a key does not
-    /// ask before the time at which the store expects room, so until then its cell is marked as
-    /// exhausted.
+    /// Takes `weight` permits from the cell, if it has them. Otherwise, if the store has refused
+    /// permits to the key of this counter, marks the cell as exhausted until the time at which the
+    /// store expects room.
     pub(super) fn look(&self, ledger: Option<&mut Ledger>, now: Tick, weight: u32) -> LeaseFound {
         let found = self.cell.take(now, weight);
         if self.rule.is_by_cost() {
@@ -35,7 +35,8 @@ impl SharedQuota {
         }
     }
 
-    /// Returns the time before which no call of a key asks again, if the store has reported one.
+    /// Returns the time before which no call of the key asks the store again, if a refusal of the
+    /// store is remembered.
     pub(super) fn none_before(&self, ledger: &Ledger, now: Tick) -> Option<Tick> {
         let at = Tick::from_nanos(self.available_at.load(Ordering::Relaxed));
         (is_remembered(ledger) && ledger.has_none && now < at).then_some(at)

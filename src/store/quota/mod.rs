@@ -42,13 +42,13 @@ pub(crate) struct SharedQuota {
     digest: CounterDigest,
     rule: Arc<QuotaRule>,
     cell: Cell,
-    /// The terms, and the ledger while the counter has one.
+    /// The terms of the rule, and the ledger while any of its entries counts.
     books: Lock<Books>,
-    /// The time at which there will be room again by the last answer of the store, in ns.
+    /// The time at which the store expected room again in its last refusal, in ns.
     available_at: AtomicU64,
     /// Whether the counter is on the list of the refiller.
     pub(in crate::store) is_listed: AtomicBool,
-    /// The place of the counter in the table of its rule, if the rule has keys.
+    /// The place of the counter in the table of its rule. Used only if the rule has keys.
     place: TablePlace,
     /// The time of the last lookup of the counter in the table by a call, in [units](entry) modulo
     /// 2³².

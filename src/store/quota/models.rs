@@ -71,8 +71,8 @@ fn reserved(hub: &Hub, quota: &Arc<SharedQuota>) -> Validity {
     }
 }
 
-/// Runs one turn of the refiller. Returns the permits that it returns to the store, as pairs of
-/// bucket and number.
+/// Runs one turn of the refiller. Returns the permits that it gives back to the store, as pairs of
+/// a bucket and the number of its permits.
 fn turn(hub: &Hub, now: Tick) -> Vec<(u64, u32)> {
     let mut all = Vec::new();
     for quota in hub.take_asking() {

@@ -18,12 +18,12 @@ pub(in crate::store) struct OnTheWay {
     pub(super) firm: u32,
     /// The permits that are drawn ahead of calls.
     pub(super) soft: u32,
-    /// The bucket in which the draw was made, if it is for the bucket after this one; `None` if it
-    /// is for the present bucket.
+    /// For a draw ahead, the bucket in which it was made: it asks for permits of the bucket after
+    /// this one. `None` for a draw from the present bucket.
     pub(super) ahead_of: Option<u64>,
     /// The bucket that was the present one for the process when the draw was made.
     pub(super) asked_in: u64,
-    /// The permits that the draw reports.
+    /// Which of this process's permits the draw reports.
     pub(super) report: Report,
     /// Permits taken without the store that the draw reports to it.
     pub(super) unknown: Vec<Booking>,
@@ -41,8 +41,8 @@ pub(super) struct DrawNeed {
 }
 
 impl OnTheWay {
-    /// Creates a draw of the permits in `need`: for the bucket after `ahead_of` if that is `Some`,
-    /// otherwise for the present bucket. The draw also reports permits that the store does not
+    /// Creates a draw of the permits in `need`: for the bucket after `ahead_of`, or for the present
+    /// bucket if `ahead_of` is `None`. The draw also reports permits that the store does not
     /// know, unless another draw in flight reports them.
     pub(super) fn of(
         quota: &Arc<SharedQuota>,
@@ -104,8 +104,9 @@ impl OnTheWay {
 }
 
 impl SharedQuota {
-    /// Handles a failed draw. If it failed `alone`, while other draws of its trip were answered,
-    /// the counter is served without the store for a while.
+    /// Handles a failed draw, and answers its calls without the store. If the draw failed `alone`,
+    /// while other draws of its trip were answered, the counter is served without the store for a
+    /// while.
     pub(in crate::store) fn failed(mut sent: OnTheWay, now: Tick, alone: bool) {
         let this = &sent.quota;
         let mut books = this.books.lock();
@@ -120,7 +121,7 @@ impl SharedQuota {
         this.answer_without_store(now);
     }
 
-    /// Answers all calls that wait, without the store.
+    /// Answers all waiting calls of the counter without the store.
     pub(in crate::store) fn answer_without_store(&self, now: Tick) {
         let mut books = self.books.lock();
         let Some(ledger) = books.ledger() else {
@@ -136,8 +137,8 @@ impl SharedQuota {
         self.rule.hub.late().note_answers();
     }
 
-    /// Answers calls without the store if it is too late to send a draw for them: they would leave
-    /// before its answer.
+    /// Answers the oldest waiting calls without the store, if they would leave before a draw that
+    /// is sent now is answered.
     pub(super) fn answer_old(&self, ledger: &mut Ledger, by: &Conditions) {
         let (now, wait) = (by.now, ledger.terms.wait());
         // The expected trip is limited to half of the wait. Otherwise, after slow trips, calls

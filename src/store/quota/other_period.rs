@@ -1,4 +1,4 @@
-//! Answers to draws for a day or month that was not the present one of the store.
+//! Answers to draws for a day or month that was not the present one by the store's clock.
 
 use super::{After, Grant, OnTheWay, SharedQuota};
 use crate::store::ledger::Ledger;

@@ -19,14 +19,14 @@ use crate::store::ticket::{Answer, Validity};
 pub(in crate::store) struct Conditions {
     pub(in crate::store) now: Tick,
     pub(in crate::store) nodes: Nodes,
-    /// For how long permits are drawn ahead.
+    /// The time ahead for which the refiller draws permits.
     pub(in crate::store) horizon: Duration,
     /// The mean length of a trip.
     pub(in crate::store) trip: Duration,
     /// The length of a slow trip.
     pub(in crate::store) slow_trip: Duration,
-    /// Whether no more than this process's share may be drawn, because processes still report what
-    /// they took without the store.
+    /// Whether no more than this process's share may be drawn, because processes still report
+    /// permits that they took without the store.
     pub(in crate::store) is_recovering: bool,
 }
 
@@ -117,8 +117,8 @@ impl SharedQuota {
         this.rule.figures.counts().lost.add(lost.into());
         ledger.arrive(now);
         if let Some(at) = this.none_before(ledger, now) {
-            // The store has no permits before `at`. Calls can wait all the same, if they came while
-            // that answer was on its way, or asked ahead before the bucket began.
+            // The store has no permits before `at`. Calls can still be waiting: they came before
+            // this answer arrived, or they had asked ahead before the present bucket began.
             this.refuse_or_lend(ledger, now, at);
         }
         if let Some(sent) = Self::prepare_ahead(this, ledger, by) {
@@ -132,9 +132,10 @@ impl SharedQuota {
             .fold(0, |sum: u32, asker| sum.saturating_add(asker.weight));
         let target = this.target(ledger, by, here.end - now).min(limit);
         let affords = ledger.affords();
-        // While a draw is on its way, nothing is drawn ahead: its answer brings that.
+        // While a draw is in flight, nothing more is drawn ahead, as its grant refills the cell.
         let is_due = !has_draw_out && (firm > 0 || (affords && held < target.div_ceil(2)));
-        // While the store has no permits, nothing is drawn ahead; calls that may ask still do.
+        // While the store has no permits, nothing is drawn ahead. Draws for waiting calls are still
+        // sent.
         let is_exhausted = matches!(this.cell.take(now, 0), LeaseFound::Exhausted(_))
             || this.none_before(ledger, now).is_some();
         let soft = if is_due && !is_exhausted {
@@ -143,7 +144,8 @@ impl SharedQuota {
             0
         };
         if ledger.is_hot && affords && !has_draw_out {
-            // A busy counter keeps up to four times its target, and another one nothing.
+            // A busy counter keeps up to four times its target. A counter that is no longer busy
+            // keeps nothing.
             let most = if this.is_busy(ledger) {
                 target.saturating_mul(4).max(4)
             } else {
@@ -156,14 +158,15 @@ impl SharedQuota {
         let (mut firm_now, mut soft) = (firm, soft);
         if by.is_recovering || this.is_recovering(ledger, now) {
             if has_draw_out {
-                // The answer says how much of the share is left.
+                // How much of the share is left depends on the answer to the draw in flight.
                 return Prepared::Nothing;
             }
             let left = ledger.share_left(here.number, by.nodes);
             firm_now = firm.min(left);
             soft = soft.min(left - firm_now);
         }
-        // By the calendar a draw names its day, which is that of the store.
+        // In a calendar window, a draw names the store's day. Before the first answer, this day is
+        // unknown, so an empty draw is sent to learn it.
         let lacks_date = this.rule.window.calendar.is_some() && !ledger.has_seen();
         if lacks_date {
             if has_draw_out {
@@ -171,8 +174,8 @@ impl SharedQuota {
             }
             (firm_now, soft) = (0, 0);
         }
-        // A late answer that still comes may bring permits that cover those to be reported, so no
-        // report is sent before.
+        // While a late answer can still arrive, no report is sent: its grant may cover the permits
+        // to report.
         let can_report = !ledger.is_reporting() && !ledger.is_late();
         let has_news = (affords && ledger.returns())
             || (can_report && !ledger.to_report(now + by.trip).is_empty());
@@ -204,7 +207,8 @@ impl SharedQuota {
         this.send(ledger, by, sent)
     }
 
-    /// Builds the draw of what is `sent`, with all permits to report and to give back.
+    /// Builds the request for the draw `sent`, with all permits to report, and the permits of one
+    /// bucket to give back.
     fn send(&self, ledger: &mut Ledger, by: &Conditions, mut sent: OnTheWay) -> Prepared {
         let (window, here) = (&self.rule.window, ledger.here(by.now));
         sent.asked_in = here.number;
@@ -242,14 +246,15 @@ impl SharedQuota {
         Prepared::Sends(draw, sent)
     }
 
-    /// Returns whether this counter draws no more than its share, because processes still report
-    /// what they took without the store.
+    /// Returns whether this counter must draw no more than its share, because processes still
+    /// report permits that they took without the store.
     pub(super) fn is_recovering(&self, ledger: &Ledger, now: Tick) -> bool {
         ledger.was_down(now) || ledger.has_unreported_past()
     }
 
-    /// Returns how many permits the cell should hold: the demand of a horizon and a trip, at most
-    /// until the end of the bucket.
+    /// Returns how many permits the cell should hold: the expected demand of the next horizon and
+    /// trip, or of the `left` time of the bucket if that is shorter. Returns 0 if the demand is too
+    /// small for a lease.
     fn target(&self, ledger: &Ledger, by: &Conditions, left: Duration) -> u32 {
         let most = self.rule.window.bucket / 10;
         let shortest = self.rule.hub.settings.horizon.min(most);
@@ -261,8 +266,8 @@ impl SharedQuota {
     }
 
     /// Returns whether the counter will need a lease within [`BUSY`] times the shortest horizon.
-    /// The multiple makes up for counters that are looked at only when calls wait for them, and so
-    /// seem less busy than they are.
+    /// The multiple compensates for an underestimate: counters that the refiller checks only when
+    /// calls wait seem less busy than they are.
     fn is_busy(&self, ledger: &Ledger) -> bool {
         let time = self.rule.hub.settings.horizon * BUSY;
         let needed = ledger.demand.within(time.min(self.rule.window.bucket / 10));
@@ -288,7 +293,8 @@ impl SharedQuota {
         self.rule.hub.late().note_answers();
     }
 
-    /// Returns whether the counter has become busy, so that it must be looked at often from now on.
+    /// Returns whether the counter has become busy, so that the refiller must check it often from
+    /// now on.
     pub(in crate::store) fn is_newly_hot(&self) -> bool {
         let mut books = self.books.lock();
         books.ledger().is_some_and(|ledger| {
@@ -298,7 +304,7 @@ impl SharedQuota {
         })
     }
 
-    /// Returns whether the counter is still busy and must be looked at often.
+    /// Returns whether the counter is still busy, so that the refiller must check it often.
     pub(in crate::store) fn is_still_hot(&self) -> bool {
         let mut books = self.books.lock();
         books.ledger().is_some_and(|ledger| {
@@ -321,15 +327,15 @@ impl SharedQuota {
 
     fn take_grant(&self, ledger: &mut Ledger, sent: &mut OnTheWay, grant: &Grant) -> After {
         ledger.note_back(sent.is_reporting(), sent.is_late);
-        // Read before the grant is applied: permits of this grant that go back can wait for the
-        // next draw.
+        // Read before the grant is applied, as permits of this grant that are returned can wait for
+        // the next draw.
         let returns = ledger.returns_ahead(grant.bucket);
         let now = grant.received;
         let seen = Seen::new(grant.bucket, grant.rest, grant.sent, now);
         ledger.see_time(seen);
         let of = grant.bucket.saturating_add(sent.ahead_of.is_some().into());
         ledger.book_drawn(of, grant.permits);
-        // The answer to a later draw may have come first. Then this one brings no news.
+        // If a later draw was answered first, this answer is outdated.
         if !sent.is_late && ledger.is_news(grant.sent) {
             self.rule.note_seen(seen);
             if sent.ahead_of.is_none() {
@@ -348,12 +354,12 @@ impl SharedQuota {
         if now >= seen.end && grant.permits > 0 {
             let paid = ledger.pay_local(grant.bucket, grant.permits);
             self.return_now(ledger, grant.bucket, grant.permits - paid);
-            // The permits are of a bucket that is over, so the calls ask again.
+            // The bucket of the permits is over, so the calls ask again.
             let askers = std::mem::take(&mut sent.askers);
             ledger.ask_again(askers, None);
             return Self::after(ledger, now, returns);
         }
-        // Calls have taken permits out of the cell while the draw was on its way.
+        // Updates the demand, as calls have taken permits out of the cell during the trip.
         self.observe(ledger, now);
         let end = BucketEnd::at(seen.end);
         let available_at = now + grant.wait;
@@ -379,7 +385,7 @@ impl SharedQuota {
                 asker.slot.answer(Answer::Refused(Some(at)));
             }
         }
-        // Calls that came while the draw was on its way get what is left, before it goes into the
+        // Calls that arrived during the trip get the remaining permits before these go into the
         // cell.
         ledger.answer_tickets(|ledger, asker| {
             let is_answered =
@@ -392,8 +398,8 @@ impl SharedQuota {
             is_answered
         });
         self.rule.hub.late().note_answers();
-        // What calls without an answer in time have taken of the share is covered with what is
-        // left.
+        // The remaining permits cover those that calls have taken from the local share because
+        // their answers were late.
         left -= ledger.pay_local(grant.bucket, left);
         left -= self.return_units(ledger, sent, is_short, (grant.bucket, left));
         let out = self.put(ledger, end, left, false);
@@ -409,8 +415,8 @@ impl SharedQuota {
         Self::after(ledger, now, returns)
     }
 
-    /// Returns the next step after a draw that was applied. `returns` says whether permits are to
-    /// go back at once.
+    /// Returns the next step after a draw that was applied. `returns` says whether permits must be
+    /// returned at once.
     pub(super) fn after(ledger: &mut Ledger, now: Tick, returns: bool) -> After {
         ledger.tidy(now);
         let asks = !ledger.tickets().is_empty() || ledger.asks_ahead();
@@ -423,7 +429,8 @@ impl SharedQuota {
         }
     }
 
-    /// Schedules the return of `weight` permits of `bucket`, and counts those that are lost.
+    /// Schedules the return of `weight` permits of `bucket`. Permits that cannot be returned are
+    /// counted as lost.
     pub(super) fn return_now(&self, ledger: &mut Ledger, bucket: u64, weight: u32) {
         if weight > 0 {
             let lost = ledger.return_later(bucket, weight);
@@ -431,8 +438,8 @@ impl SharedQuota {
         }
     }
 
-    /// Handles a draw that was not applied because the store has lost its data: all own permits are
-    /// reported anew, and its calls ask again.
+    /// Handles a draw that was not applied because the store has lost its data: all permits of this
+    /// process are reported anew, and the calls of the draw ask again.
     pub(in crate::store) fn lost(mut sent: OnTheWay, seen: Seen) -> After {
         let this = sent.quota.clone();
         let mut books = this.books.lock();
@@ -446,14 +453,15 @@ impl SharedQuota {
         After::Lost
     }
 
-    /// Schedules a report of own permits to a store that is back. Returns whether there are any.
+    /// Schedules a report of this process's permits to a store that is available again. Returns
+    /// whether there are any to report.
     pub(in crate::store) fn must_report(&self, report: Report, now: Tick) -> bool {
         let mut books = self.books.lock();
         let ledger = books.ledger();
         ledger.is_some_and(|ledger| ledger.must_report(report, now))
     }
 
-    /// Empties the cell, so that its permits go back with the last draws.
+    /// Empties the cell, so that the last draws return its permits.
     fn empty(&self, ledger: &mut Ledger, now: Tick) {
         self.close(ledger, now);
         self.withdraw(ledger, u32::MAX);
@@ -461,8 +469,8 @@ impl SharedQuota {
         ledger.is_hot = false;
     }
 
-    /// Prepares the last draws, which give all unused permits back: one for each bucket that has
-    /// some, at most two.
+    /// Prepares the last draws, which return all unused permits: one draw for each bucket with
+    /// unused permits, and at most two.
     pub(in crate::store) fn prepare_last(this: &Arc<Self>, by: &Conditions) -> Vec<Draw> {
         let mut draws = Vec::new();
         if let Some(ledger) = this.books.lock().ledger() {

@@ -42,8 +42,8 @@ impl SharedQuota {
         self.rule.hub.key(self.digest)
     }
 
-    /// Returns the name in the store of the counter for the bucket `number`, if each bucket has a
-    /// separate counter.
+    /// Returns the key of the counter in a draw made in the bucket `number`. The key depends on the
+    /// bucket only for calendar windows, which have a counter per day or month.
     pub(in crate::store) fn store_key_in(&self, number: u64) -> StoreKey {
         self.rule.hub.key_in(self.digest, *self.rule.window, number)
     }
@@ -144,8 +144,8 @@ impl SharedQuota {
         Asked::Waits(Ticket::new(this.clone(), slot, weight))
     }
 
-    /// Answers a call of `weight` that got no answer of the store, by the rule's setting for this
-    /// case.
+    /// Answers a call of `weight` that got no answer from the store, as the rule's
+    /// [`WhenDown`] setting says.
     pub(crate) fn without_store(this: &Arc<Self>, now: Tick, weight: u32) -> Answer {
         let mut books = this.books.lock();
         let answer = this.serve(books.open(&this.rule), now, weight);
@@ -163,7 +163,7 @@ impl SharedQuota {
         ledger.is_down(now) || !self.rule.hub.is_up()
     }
 
-    /// Answers a call of `weight` without the store, by the rule's setting for this case.
+    /// Answers a call of `weight` without the store, as the rule's [`WhenDown`] setting says.
     pub(super) fn serve(&self, ledger: &mut Ledger, now: Tick, weight: u32) -> Answer {
         // Permits in the cell are valid with and without the store. The cell can also contain the
         // rest of the share, which an earlier call of this function has put there.
@@ -225,7 +225,7 @@ impl SharedQuota {
         }
     }
 
-    /// Counts the permits as taken that the cell held at the last count and no longer holds.
+    /// Counts the permits that have left the cell since the last count as taken.
     pub(super) fn count(&self, ledger: &mut Ledger) {
         let left = self.cell.left();
         let taken = ledger.uncounted.permits.saturating_sub(left);
@@ -286,7 +286,8 @@ impl SharedQuota {
         let length = this.rule.window.bucket;
         if !has_begun || !this.cell.refund(valid.end, weight, now, length) {
             let mut books = this.books.lock();
-            // Without a ledger, the window of the permits is over.
+            // The ledger is dropped once the window of the permits is over. They have then expired,
+            // so none are returned.
             let lost = books.ledger().map_or(0, |ledger| {
                 let bucket = ledger.bucket_of(valid.end);
                 ledger.return_later(bucket, weight)
@@ -303,8 +304,8 @@ impl SharedQuota {
         Self::refund(this, valid, weight, this.rule.hub.now());
     }
 
-    /// Returns the time at which a call that was refused until `at` can expect room: the store may
-    /// have named a later time.
+    /// Returns the later of `at`, the time until which a call was refused, and the time at which
+    /// the store expects room.
     pub(crate) fn available_at(&self, at: Tick) -> Tick {
         at.max(Tick::from_nanos(self.available_at.load(Ordering::Relaxed)))
     }
