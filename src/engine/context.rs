@@ -57,6 +57,7 @@ pub(crate) enum KeepsMinute {
     /// Resources whose names callers cannot invent: a rule contains the name, or a router has
     /// matched it.
     Known,
+    /// All resources.
     All,
     None,
 }
@@ -96,7 +97,8 @@ pub(crate) struct EngineContext {
     /// The number of marked requests in flight: see
     /// [`wants_mark`](crate::engine::resource::Resource::wants_mark).
     pub(crate) marked: AtomicU32,
-    /// The rules of a set by which this engine judges, initially.
+    /// Which rules of its first set this engine judges by: all enforced rules, or rules in shadow
+    /// mode.
     pub(crate) part: RuleSelection,
 }
 
@@ -140,8 +142,8 @@ impl EngineContext {
             }
             NodeOf::ScopeNode => (&config.shape, SCOPE_BUCKETS, config.minute_of_scopes),
         };
-        // A wait for a loan must be shorter than its limit; a wait for a turn can also be equal to
-        // it.
+        // A wait for a loan must be shorter than `occupy_timeout`. A wait for a turn can be as long
+        // as `longest_wait`.
         let patience = config
             .occupy_timeout
             .max(longest_wait + Duration::from_nanos(1));

@@ -307,7 +307,7 @@ impl Engine {
     }
 }
 
-/// Writes the verdict. Returns false if there is none because of a reload.
+/// Writes the verdict. Returns false if a reload has prevented a verdict.
 #[inline(always)]
 fn settle(judged: Result<Verdict, Reloaded>, slow: &mut SlowVerdict) -> bool {
     judged.map(|verdict| slow.set(verdict)).is_ok()

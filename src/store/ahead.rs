@@ -10,8 +10,8 @@ pub(super) struct Ahead {
     /// The number of the bucket in which the calls asked. They wait for permits of the bucket after
     /// it.
     pub(super) asked_in: u64,
-    /// The bucket in which the store had too few permits for the bucket after it. Until this bucket
-    /// ends, no call asks ahead again.
+    /// The bucket in which the store has refused permits of the next bucket, as it had too few.
+    /// Until this bucket ends, no call asks ahead again.
     pub(super) short_in: Option<u64>,
     /// Whether the last draw was for these calls. The next draw is then for the calls that wait for
     /// permits of the present bucket, so that both kinds take turns.

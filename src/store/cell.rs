@@ -7,9 +7,9 @@
 //!       └──────────────────────────┴───────────────────────────────┘
 //! ```
 //!
-//! One word holds both, so a permit cannot be taken without its end. Every change is a
-//! compare-and-swap of the word that was judged. So a permit that is taken while the lease is
-//! replaced belongs to exactly one of the two leases.
+//! One word holds the permits and the end of their bucket, so a permit cannot be taken without its
+//! end. Every change is a compare-and-swap of the word from which it was computed. So a permit that
+//! is taken while the lease is replaced belongs to exactly one of the two leases.
 //!
 //! Threads share no other data through the cell, so all accesses are relaxed.
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 use crate::clock::Tick;
 
-/// The length of a unit of time in nanoseconds. With it, 44 bits reach 8.9 years.
+/// The length of a unit of time in nanoseconds. With this unit, 44 bits hold 8.9 years.
 const UNIT_NS: u64 = 16_384;
 /// The bits of a word that hold permits, which leave 44 bits for the end.
 const PERMIT_BITS: u32 = 20;
@@ -68,7 +68,7 @@ struct Word {
 }
 
 impl Default for BucketEnd {
-    /// The end of no bucket.
+    /// Returns an end that belongs to no bucket.
     fn default() -> Self {
         Self(u64::MAX)
     }
@@ -219,8 +219,8 @@ impl Cell {
     }
 
     /// Puts back `n` permits that were taken from the bucket that ends at `end`. Returns whether
-    /// the cell has accepted them. It refuses them if that bucket is over, if the lease is of
-    /// another bucket, or if there is no room.
+    /// the cell has accepted them. It refuses them if their bucket is over, if it now holds permits
+    /// of another bucket, or if it has no room.
     pub(crate) fn refund(&self, end: BucketEnd, n: u32, now: Tick, bucket: Duration) -> bool {
         let mut word = self.load();
         loop {

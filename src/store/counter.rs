@@ -259,7 +259,8 @@ mod tests {
         let mut value = Vec::new();
         assert_eq!(drawn(&mut value, &draw(3, 10, 6), 1_010), (6, 0));
         assert_eq!(drawn(&mut value, &draw(3, 10, 6), 1_110), (4, 190));
-        // The six of bucket 10 leave at 1 300, the four of bucket 11 at 1 400.
+        // The six permits of bucket 10 leave the window at 1 300 ms, the four of bucket 11 at
+        // 1 400 ms.
         assert_eq!(drawn(&mut value, &draw(3, 10, 1), 1_290), (0, 10));
         assert_eq!(drawn(&mut value, &draw(3, 10, 9), 1_300), (6, 100));
         assert_eq!(drawn(&mut value, &draw(3, 10, 9), 1_400), (4, 200));
@@ -391,8 +392,8 @@ mod tests {
             let Drawn::Granted { permits, .. } = answer else {
                 panic!("nothing was known")
             };
-            // 28 bytes have the length of a value, so they are read as one, whose numbers are out
-            // of range or expired.
+            // Values of this rule are 28 bytes long, so 28 bytes are read as a value. Its numbers
+            // are out of range or expired.
             assert!(permits == 3, "{value:?}");
             assert_eq!(new.unwrap().len(), 28);
         }

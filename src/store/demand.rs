@@ -80,7 +80,7 @@ mod tests {
             demand.within(horizon)
         };
         assert_eq!(pass(&mut demand, 0, 5), 0);
-        // 1 000 a second are 20 in 20 ms.
+        // A rate of 1 000 permits per second is 20 permits in 20 ms.
         for _ in 0..40 {
             pass(&mut demand, 5, 5);
         }

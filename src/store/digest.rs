@@ -34,7 +34,8 @@ impl Digester {
         Self([Sip::keyed(key(1), key(2)), Sip::keyed(key(3), key(4))])
     }
 
-    /// Returns a digest that replaces a secret key. It is the same in all processes.
+    /// Returns a digest that replaces `key`, which is secret. It is equal in all processes with the
+    /// same secret.
     pub(crate) fn secret(&self, key: &Key<'_>) -> Key<'static> {
         let [high, low] = self.0.each_ref().map(|sip| sip.digest(key).get());
         Key::Agreed(high, low)
@@ -58,8 +59,8 @@ impl Digester {
         })
     }
 
-    /// Returns the name under which the counter named `counter` counts its day or month with this
-    /// `number`.
+    /// Returns the name of the store's counter for the day or month `number` of the counter
+    /// `counter`.
     pub(super) fn period(&self, counter: CounterDigest, number: u64) -> CounterDigest {
         [0, 1].map(|at: usize| self.0[at].digest(&Key::Digest(counter[at], number)).get())
     }

@@ -27,7 +27,7 @@ const TRIM_BATCH: usize = 8;
 /// The minimum time between two calls of the watcher, as findings need not be reported with each
 /// beat.
 const WATCHES: Duration = Duration::from_secs(1);
-/// The rank of a process until a beat was answered.
+/// The value of `rank` until a beat was answered.
 const NO_RANK: u32 = u32::MAX;
 
 /// The assumed duration of a trip until the first one was measured.
@@ -64,6 +64,7 @@ pub(crate) struct Hub {
     time: Timekeeper,
     /// The name of the process that has built the engine.
     pub(super) node: NodeId,
+    /// The [`HubMode`] as a number.
     mode: AtomicU32,
     /// When `mode` was last set, in ns.
     since: AtomicU64,

@@ -89,8 +89,8 @@ fn spawn<R: 'static>(
     thread::spawn(move || body(&cell))
 }
 
-/// Takes one permit at the time `at`, in ms. Returns whether it is of the first bucket; `None` if
-/// there is no permit.
+/// Takes one permit at the time `at`, in ms. Returns whether the permit belongs to the first
+/// bucket; `None` if there is no permit.
 fn take(cell: &Cell, at: u64) -> Option<bool> {
     match cell.take(ms(at), 1) {
         LeaseFound::Taken(end) => Some(end.is_bucket_of(first(), BUCKET)),

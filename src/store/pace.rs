@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::clock::{Tick, nanos};
 
-/// All draws in flight may take `1 / PART` of the time that calls wait, and the draws of one trip
-/// may take `1 / PART` of that time.
+/// The store should answer all draws in flight within `1 / PART` of the time that calls wait. One
+/// trip may contain `1 / PART` of the draws that may be in flight.
 const PART: u32 = 4;
 /// The minimum limit of draws in flight. Over most networks, a server answers this many draws in
 /// less time than a trip takes.
@@ -88,7 +88,8 @@ mod tests {
         for (wait_ms, trips, draws, each_us, expected) in [
             // No trip was measured yet.
             (200, 0, 1, 1, MOST_OF_TRIP),
-            // In a quarter of the wait, the store answers 5 000 and 1 000 draws.
+            // In a quarter of the wait, the store answers 5 000 draws in the first case and 1 000
+            // in the second.
             (200, 100, 16, 10, MOST_OF_TRIP),
             (200, 100, 16, 50, 250),
             (50, 100, 16, 50, LEAST),

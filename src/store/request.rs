@@ -21,7 +21,7 @@ pub(super) struct Request<T> {
 /// The result of a request.
 pub(super) enum Heard<T> {
     Answer(Result<T, StoreError>),
-    /// The deadline has passed. This is returned once, and the request can still be answered later.
+    /// The deadline has passed. A request returns this once, and can still be answered later.
     Late,
 }
 

@@ -11,8 +11,8 @@ use super::cell::BucketEnd;
 use super::ticket::Validity;
 use crate::clock::{Tick, nanos};
 
-/// The drift of a clock from the store's that is allowed for: one part in this many, that is, 100
-/// ppm.
+/// The maximum drift between the clocks of the process and the store is assumed to be `1 / DRIFT`
+/// of the elapsed time, which is 100 ppm.
 const DRIFT: u32 = 10_000;
 
 /// A reading of the store's clock, from an answer.
@@ -29,6 +29,7 @@ pub(crate) struct Seen {
 /// A bucket by the clock of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Here {
+    /// The number of the bucket.
     pub(crate) number: u64,
     /// The time until which permits of the bucket are valid.
     pub(crate) end: Tick,
@@ -36,15 +37,15 @@ pub(crate) struct Here {
     pub(crate) next: Tick,
 }
 
-/// Returns the shortest time that the clock of this process can measure while that of the store
+/// Returns the shortest time that the clock of this process can measure while the store's clock
 /// measures `time`.
 pub(super) fn without_drift(time: Duration) -> Duration {
     time - time / DRIFT
 }
 
 impl Seen {
-    /// Creates the reading of an answer that came at `received`, to a request of `sent`. `rest` is
-    /// the remaining time of the bucket, in which the clocks may drift.
+    /// Creates the reading of an answer that arrived at `received`, to a request that was sent at
+    /// `sent`. `rest` is the remaining time of the bucket, in which the clocks may drift.
     pub(crate) fn new(bucket: u64, rest: Duration, sent: Tick, received: Tick) -> Self {
         Self {
             bucket,
@@ -53,7 +54,7 @@ impl Seen {
         }
     }
 
-    /// When a call may use permits of the bucket after it.
+    /// Returns the validity of permits of the bucket after this one, which has this `length`.
     pub(super) fn next_bucket(self, length: Duration) -> Validity {
         let Self {
             bucket: number,
@@ -81,7 +82,7 @@ impl Seen {
 }
 
 impl Here {
-    /// When a call may use permits of the bucket after it.
+    /// Returns the validity of permits of the bucket after this one, which has this `length`.
     pub(super) fn next_bucket(self, length: Duration) -> Validity {
         Validity {
             from: self.next + length / DRIFT,

@@ -12,13 +12,14 @@ use super::settings::WhenDown;
 use crate::base::sync::{Arc, AtomicU32, Lock, Ordering};
 use crate::clock::Tick;
 
-/// The most different terms of one rule that are kept for sharing. With more, some keys allocate
-/// their own.
+/// The maximum number of distinct terms that one rule keeps for sharing between its counters. It is
+/// small, as each new counter searches them in sequence. With more distinct terms, some counters
+/// allocate equal terms separately.
 const MOST_TERMS: usize = 16;
-/// Each call that takes less lowers the remembered largest weight by `1 / FORGETS`.
+/// Each call with a smaller weight lowers the remembered largest weight by `1 / FORGETS` of it.
 const FORGETS: u32 = 8;
-/// Costs are drawn ahead only if the demand is that of this many calls, as a few calls that come at
-/// once look like a steady demand.
+/// Units of cost are drawn ahead only if the demand reaches this multiple of the largest call.
+/// Below it, a few concurrent calls would look like a steady demand.
 const LEASED: u32 = 8;
 
 /// The terms that a rule sets for a counter. They can differ by key.
@@ -30,28 +31,32 @@ pub(crate) struct Terms {
     pub(crate) per_node: bool,
     /// Whether nothing is drawn ahead, so that each call asks the store.
     pub(crate) exact: bool,
+    /// How the rule decides without the store.
     pub(crate) when_down: WhenDown,
-    /// The limit of a process without the store, if the rule sets one; otherwise it is the share.
+    /// The limit of a process without the store, if the rule sets one. Otherwise, the process has
+    /// its share of `limit`.
     pub(crate) local_limit: Option<u32>,
-    /// How many permits of the next bucket a process may borrow.
+    /// The number of permits of the next bucket that a process may borrow.
     pub(crate) ahead: u32,
-    /// Whether the counter is that of one key among many. Then each draw must be [paid
+    /// Whether the counter counts one key of a rule with many keys. Then each draw must be [paid
     /// for](super::ledger::Ledger::affords), and no call asks before the store expects room.
     pub(crate) by_key: bool,
     /// Whether permits are units of cost. Then calls [give back](super::quota) most of what they
     /// take, so a refusal is remembered only briefly.
     pub(crate) by_cost: bool,
-    /// The longest that a call waits for the store, in µs.
+    /// The maximum time that a call waits for the store, in µs.
     pub(crate) wait_us: u32,
 }
 
 /// The window of a counter: the length and number of its buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// The length of each bucket; that of the shortest, by the calendar.
+    /// The length of each bucket. For a calendar window, the length of the shortest day or month.
     pub(crate) bucket: Duration,
+    /// The number of buckets.
     pub(crate) buckets: u32,
-    /// Where its only bucket is a day or month.
+    /// The days or months of a calendar window, whose only bucket is one of them; `None` for other
+    /// windows.
     pub(crate) calendar: Option<CalendarBuckets>,
 }
 
@@ -61,11 +66,12 @@ pub(crate) struct QuotaRule {
     pub(super) window: Arc<Window>,
     pub(super) figures: Arc<RuleFigures>,
     pub(super) hub: Arc<Hub>,
-    /// The last different terms of the rule's counters, for sharing: most counters have the same.
+    /// The last [distinct](MOST_TERMS) terms of the rule's counters. Most counters have equal terms
+    /// and share one copy.
     terms: Lock<Vec<Arc<Terms>>>,
     /// The reading of the store's clock in the last answer to any counter of the rule.
     seen: Lock<Option<Seen>>,
-    /// For a rule on costs, about the most permits that a single call wanted lately.
+    /// For a rule on costs, the approximate maximum of permits that a single call wanted recently.
     largest: Option<AtomicU32>,
 }
 
@@ -73,12 +79,12 @@ pub(crate) struct QuotaRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes {
     pub(crate) count: u32,
-    /// `None` until a beat was answered.
+    /// The position of this process among the live ones; `None` until a beat was answered.
     pub(crate) rank: Option<u32>,
 }
 
 impl Terms {
-    /// Returns the longest that a call waits for the store.
+    /// Returns the maximum time that a call waits for the store.
     pub(crate) const fn wait(&self) -> Duration {
         Duration::from_micros(self.wait_us as u64)
     }
@@ -94,7 +100,8 @@ impl Terms {
         self.is_split() && (1..nodes.count).contains(&self.limit)
     }
 
-    /// Returns whether a call of `weight` can ever pass. By cost, it must also fit into a lease.
+    /// Returns whether a call of `weight` can ever pass. The weight of a call under a rule on costs
+    /// must also fit into a lease.
     pub(super) const fn fits(&self, weight: u32, nodes: Nodes) -> bool {
         weight <= self.limit_of(nodes) && !(self.by_cost && weight > MOST_LEASED)
     }
@@ -110,7 +117,7 @@ impl Terms {
 }
 
 impl Window {
-    /// The window of so many buckets of one length.
+    /// Creates a window of `buckets` buckets, each of the length `bucket`.
     pub(crate) const fn new(bucket: Duration, buckets: u32) -> Self {
         Self {
             bucket,
@@ -162,9 +169,9 @@ impl QuotaRule {
         }
     }
 
-    /// Returns the demand within the horizon from which on permits are drawn ahead. If calls take
-    /// many permits at once, a lease must serve several of them: a smaller one is too little for
-    /// one call, and withholds permits from other processes.
+    /// Returns the minimum demand within the horizon at which permits are drawn ahead. If calls
+    /// take many permits at once, a lease must serve several of them: a smaller lease would serve
+    /// no call, and would withhold permits from other processes.
     pub(super) fn worth_a_lease(&self) -> u32 {
         let of_calls = |largest: &AtomicU32| largest.load(Ordering::Relaxed).saturating_mul(LEASED);
         self.largest.as_ref().map_or(1, of_calls)
@@ -180,8 +187,8 @@ impl QuotaRule {
         *self.seen.lock() = Some(seen);
     }
 
-    /// Creates a ledger with these terms. Its buckets go by the store's clock if the store has ever
-    /// answered any counter of the rule. By the process's clock, permits taken without the store
+    /// Creates a ledger with these terms. Its buckets are numbered by the store's clock if the
+    /// store has ever answered any counter of the rule. By the process's clock, permits taken without the store
     /// would be booked in other buckets.
     pub(super) fn ledger(&self, terms: Arc<Terms>) -> Ledger {
         let mut ledger = Ledger::new(terms, self.window.clone());
@@ -213,8 +220,8 @@ impl QuotaRule {
 impl Nodes {
     /// Returns this process's share of `limit`. The remainder goes to the processes of the lowest
     /// ranks, so that all shares add up to the limit. A process without a rank gets nothing of the
-    /// remainder, but at least one: otherwise a limit below the number of processes would admit no
-    /// call.
+    /// remainder, but its share is at least one permit: otherwise a limit below the number of
+    /// processes would admit no call.
     pub(crate) fn share(self, limit: u32) -> u32 {
         let count = self.count.max(1);
         let equal = limit / count;

@@ -1,4 +1,4 @@
-//! Calls that wait for an answer of the store.
+//! Calls that wait for an answer from the store.
 
 use std::task::Waker;
 
@@ -12,12 +12,12 @@ use crate::clock::Tick;
 pub(crate) enum Answer {
     /// The call has its permits, with this validity.
     Granted(Validity),
-    /// The call passes without permits: there is no answer of the store, and the rule limits
-    /// nothing without the store.
+    /// The call passes without permits: the store has not answered, and the rule limits nothing
+    /// without the store.
     Open,
     /// No permits are available before this time; `None` means never.
     Refused(Option<Tick>),
-    /// There is no answer of the store, and the rule refuses every call without the store.
+    /// The store has not answered, and the rule refuses every call without the store.
     Closed,
 }
 
@@ -76,7 +76,8 @@ impl Validity {
         }
     }
 
-    /// Returns whether the permits are of the bucket after that in which the call asked.
+    /// Returns whether the permits are borrowed: they belong to the bucket after the one in which
+    /// the call asked.
     pub(crate) fn is_borrowed(self) -> bool {
         self.from > Tick::ZERO
     }

@@ -47,13 +47,13 @@ use crate::engine::resource::Resource;
 pub enum Verdict {
     /// The call runs now.
     Pass(Entry),
-    /// The call must wait: for a place in the future, or in line.
+    /// The call must wait: for a later time, or in line.
     Wait(Waiting),
     /// The call is refused.
     Block(Blocked),
 }
 
-/// The facts about a call that starts on the fast path, from which its entry is made.
+/// The facts about a call that starts on the fast path. Its entry is made from them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
     /// When the call starts.
@@ -73,7 +73,7 @@ pub(crate) struct FastPass {
     started: Started,
 }
 
-/// The place for the verdict on a call that did not pass on the fast path.
+/// Holds the verdict on a call that did not pass on the fast path.
 ///
 /// A function that takes a `SlowVerdict` returns a [`FastPass`], or `None` if it has written the
 /// verdict here, or has left it [open](Self::open).
@@ -202,7 +202,8 @@ impl SlowVerdict {
         self.open
     }
 
-    /// Discards the empty place of a call that passed on the fast path, without the cost of a drop.
+    /// Discards a `SlowVerdict` without a verdict, after a call has passed on the fast path. Avoids
+    /// the cost of a drop.
     #[inline(always)]
     pub(crate) fn forget_empty(self) {
         debug_assert!(self.verdict.is_none(), "a call that passed has one verdict");

@@ -4,7 +4,7 @@
 //! count of the resource, once to a count of the node, once to a count of the rule, and twice to
 //! the reference count of the rule's label. If many threads refuse at once, they wait for these
 //! cache lines in turn. So in a crowd, the call is judged while the table protects the resource,
-//! counts go to [stripes](crate::base::spread), and the label is a copy of the thread. A call that
+//! counts go to [stripes](crate::base::spread), and the label is the thread's copy. A call that
 //! is not refused has taken nothing, and takes the ordinary path.
 
 use super::beside::check_both_rings;
@@ -21,7 +21,7 @@ use crate::stat::Denied;
 
 /// Returns whether `call` can be refused in a crowd. Only windows of `resource` may judge it, on
 /// its own ring and at most one [second ring](super::try_beside_ring). No hook must be notified,
-/// and the engine must not be that of rules in shadow mode.
+/// and the engine must not belong to rules in shadow mode.
 pub(crate) fn may_refuse_in_crowd(resource: &Resource, call: &Call<'_>) -> bool {
     let is_by_windows = match resource.path_kind() {
         PathKind::Fast | PathKind::FastBesideRing => resource.fixed_slot_limit().is_none(),

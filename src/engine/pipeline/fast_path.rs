@@ -46,7 +46,7 @@ pub(crate) fn try_fast_path(
             (Some(closed.ok_or(Fallback::MoreToAsk)?), None)
         }
         // A call that can wait would have to keep its share, and a call that wants to know its
-        // remaining quotas needs that of its value. Both take the slow path.
+        // remaining quotas needs the quota of its value. Both take the slow path.
         PathKind::FastAfterParam if !(call.flags.prioritized() || call.flags.wants_quota()) => {
             (None, resource.params())
         }

@@ -50,8 +50,8 @@ pub(super) fn enter_leased(
     verdict
 }
 
-/// Takes local permits of the only shared rule. `None` if there are none, or if the call needs the
-/// general path.
+/// Takes local permits of the only shared rule. Returns `None` if it has none, or if the call needs
+/// the general path.
 #[inline]
 fn take_only_one<'a>(
     attempt: &Attempt<'_>,

@@ -18,7 +18,7 @@ use crate::stat::Node;
 
 /// The maximum number of findings that are reported at once, as there can be very many rules.
 const MOST_FINDINGS: usize = 1_000;
-/// The maximum number of rules whose names are compared with those of calls, as comparisons are
+/// The maximum number of rules whose names are compared with the names of calls, as comparisons are
 /// expensive.
 const MOST_RULES: usize = 256;
 /// The number of calls after which a rule without a call is reported.
@@ -387,6 +387,7 @@ impl Registry {
             }
             looked_up += 1;
             if looked_up % LOOK_UPS == 0 || looked_up == called.calls.len() {
+                // The sort costs about a quarter of the comparison of one rule with all names.
                 keep_most(&mut called.most);
                 pace.spend(WORK_OF_NAMES / 4).await;
             }

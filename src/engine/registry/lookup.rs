@@ -15,6 +15,7 @@ use crate::stat::Reloaded;
 pub(crate) enum Found {
     /// There is no resource of that name, or older rules made it.
     Nothing,
+    /// The resource, made by the current rules.
     Fresh(Arc<Resource>),
     /// A crowded resource has refused the call, without a change of its reference count.
     Refused(Blocked),

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use crate::base::sync::thread_local;
 use crate::blocked::Label;
 
-/// The maximum number of copies that a thread keeps, which bounds its memory.
+/// The maximum number of copies that a thread keeps. It bounds the memory of the copies and the
+/// length of the search for one.
 const MOST: usize = 16;
 /// The number of lookups that must miss before a copy is replaced by the copy of another label, so
 /// that labels that are used alternately do not evict each other.

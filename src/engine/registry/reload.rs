@@ -108,8 +108,8 @@ impl Registry {
         drop(self.renewal.lock());
     }
 
-    /// Replaces the rules while `renewal` is held. As calls wait for that lock, the slow steps come
-    /// before: the sets are created, and the user's clock is read.
+    /// Replaces the rules. The caller holds the lock `renewal`. Calls wait for this lock, so the
+    /// slow steps were done before: the creation of the sets, and the reading of the user's clock.
     fn replace_rules(&self, change: &RuleChange, with_them: impl FnOnce()) {
         let new = &change.new;
         let has_templates = new.has_templates();

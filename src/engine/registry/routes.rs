@@ -27,8 +27,8 @@ impl fmt::Debug for Routes<'_> {
 
 impl Routes<'_> {
     /// Returns the version of the rules by which a call was named. If other rules came into force
-    /// in the meantime, this is the older version. No call is judged by that version any more, so
-    /// the call is named again.
+    /// in the meantime, this is the older version. No call is judged by an older version, so the
+    /// call is named again.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         let loaded = self.loaded.get();

@@ -11,8 +11,8 @@ use crate::clock::Tick;
 use crate::rule::{KeyedRules, NoShare, SlotLimit, SlotQueue};
 use crate::stat::{Refusal, SlotHold};
 
-/// The `Retry-After` of a call that is refused because the store did not answer. When it will
-/// answer is unknown.
+/// The `Retry-After` of a call that is refused because the store did not answer. It is a guess, as
+/// the time of the next answer is unknown.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The slot and the admission that a call takes in addition to tokens.

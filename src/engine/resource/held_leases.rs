@@ -39,8 +39,8 @@ impl HeldLeases {
         self.0.iter().any(|held| held.quota.counts_as(quota))
     }
 
-    /// Takes over the permits of `target` that the call `had` before, if their number is still the
-    /// same. Returns whether there were any.
+    /// Takes over the permits of `target` that the call `had` before, if the call still needs the
+    /// same number. Returns whether there were such permits.
     ///
     /// The permits keep the counter object that has drawn them. The target can be another object
     /// for the same counter: the counter of a key without a place in its table is created at each
@@ -82,7 +82,7 @@ impl HeldLeases {
         self.validities().all(|valid| !valid.end.is_over(start))
     }
 
-    /// Refunds the permits that will have expired at `start`, when the call is to run.
+    /// Refunds the permits that will have expired at `start`, the time at which the call will run.
     pub(super) fn keep_for(&mut self, start: Tick) {
         let is_over = |held: &HeldLease| held.valid.is_some_and(|valid| valid.end.is_over(start));
         while let Some(over) = self.0.remove(is_over) {

@@ -1,5 +1,5 @@
-//! Statistics of the shared rules of a resource: their local permits and their keys. Also the reset
-//! of a key.
+//! Statistics of the shared rules of a resource: their local permits and their keys. Also resets
+//! keys.
 
 use super::leases::{LeaseCounters, Leases};
 use crate::call::Key;

@@ -91,11 +91,12 @@ pub(crate) struct Resource {
     layers: AtomicU8,
 }
 
-/// No request to the resource has been marked.
+/// The value of `layers` while no request to the resource was marked.
 const UNTRIED: u8 = 0;
-/// Requests were marked, and no marked request has reached a second layer for this resource.
+/// The value of `layers` after requests were marked, and none of them has reached a second layer
+/// for this resource.
 const SINGLE: u8 = 1;
-/// A marked request has reached a second layer for this resource.
+/// The value of `layers` after a marked request has reached a second layer for this resource.
 const NESTED: u8 = 2;
 
 /// One call in this many is marked, in addition to the first call. The first call can end between

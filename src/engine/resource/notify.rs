@@ -18,7 +18,7 @@ use crate::stat::Outcome;
 
 // === impl Resource ===
 
-/// The number of calls after which a single class of calls is a finding.
+/// The number of calls of one class, without calls of other classes, from which they are a finding.
 const MANY_CALLS: u64 = 1_000;
 /// The number of calls without a reported cost from which they are a finding. Fewer calls can be an
 /// accident.
@@ -97,8 +97,8 @@ impl Resource {
         hooks.notify(Interest::BREAKER, &|hook| hook.on_breaker(&event));
     }
 
-    /// Returns the finding that all calls judged by the keyed rule at `rule` so far, `calls` in
-    /// number, lacked its key.
+    /// Returns the finding that all calls that the keyed rule at `rule` has judged lacked its key.
+    /// `calls` is their number.
     #[cold]
     pub(crate) fn missing_key(&self, rule: u32, calls: u64) -> Option<Finding> {
         missing_key(&self.rules, rule, (&self.text, self.direction()), calls)

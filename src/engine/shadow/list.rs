@@ -328,8 +328,8 @@ mod tests {
 
     #[test]
     fn a_rule_whose_mode_changes_judges_each_call_exactly_once() {
-        // In shadow mode, the rule refuses all calls; when enforced, it refuses none. So each call
-        // shows in which mode the rule has judged it.
+        // The rule refuses all calls while it is in shadow mode, and none while it is enforced. So
+        // each call shows in which mode the rule has judged it.
         let rule = |limit| Rule::from(FlowRule::per_second("r", limit).id("it"));
         let sets = [rule(0).shadow(), rule(1_000_000_000)].map(Rules::from);
         let count = Arc::new(Count::default());

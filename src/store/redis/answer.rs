@@ -177,8 +177,8 @@ fn code_of(error: &RedisError) -> Option<&str> {
         "NOPERM",
         "WRONGTYPE",
     ];
-    /// The error texts for a script without a permission: of Redis, and of Valkey from version 9
-    /// on.
+    /// The error texts if a script lacks a permission: the text of Redis, and the text of Valkey
+    /// from version 9 on.
     const LACKS: [&str; 2] = ["can't run this command", "ACL failure in script"];
     let code = error.code()?;
     let is_code = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';

@@ -79,7 +79,8 @@ mod tests {
         evicting.note(&Value::Int(3));
         assert_eq!(evicting.policy(), None);
         evicting.note(&Value::SimpleString("maxmemory_policy:allkeys-lfu".into()));
-        // Another master of the Cluster keeps its counters, which does not hide the first one.
+        // Another master of the Cluster keeps its counters. The policy of the first master is still
+        // reported.
         evicting.note(&Value::SimpleString("maxmemory_policy:noeviction".into()));
         assert_eq!(evicting.policy().as_deref(), Some("allkeys-lfu"));
         evicting.forget();

@@ -28,7 +28,7 @@ use crate::base::sync::Lock;
 /// The maximum wait for one server: a quarter of the time to connect, so that several servers can
 /// be tried.
 const EACH: Duration = Duration::from_millis(CONNECTS.as_millis() as u64 / 4);
-/// The time between two attempts to reach masters that are away.
+/// The pause between two attempts to reach masters that are away.
 const GAP: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
@@ -301,8 +301,8 @@ impl Masters {
     async fn mend_once(&self) -> bool {
         self.0.known.lock().must_mend = false;
         let Some(slots) = self.find_slots().await else {
-            // No master answers. If none has a connection, mending ends, as the next beat opens all
-            // connections anew.
+            // No master answers. If no master has a connection either, mending ends, as the next
+            // beat opens all connections anew.
             return !self.has_any();
         };
         let error = self.reach(slots).await;

@@ -43,8 +43,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// A URL is not the address of a server or is that of a socket, or there is no Sentinel. The
-    /// error does not show the URLs.
+    /// A URL is not the address of a server or is the address of a socket, or there is no Sentinel.
+    /// The error does not show the URLs.
     ///
     /// # Examples
     ///
@@ -82,8 +82,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// A URL is not the address of a server or is that of a socket, the URLs differ in user or
-    /// password, or there is no URL. The error does not show the URLs.
+    /// A URL is not the address of a server or is the address of a socket, the URLs differ in user
+    /// or password, or there is no URL. The error does not show the URLs.
     ///
     /// # Examples
     ///

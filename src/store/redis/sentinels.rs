@@ -25,7 +25,8 @@ pub(super) async fn find_master(
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
         _ => String::new(),
     };
-    // A quarter of the time for each: most Sentinels are up, and answer at once.
+    // Each Sentinel may take a quarter of the time to connect. Most Sentinels are up and answer at
+    // once.
     let each = CONNECTS / 4;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(each))

@@ -91,7 +91,7 @@ fn unknown_parameter(url: &str) -> Option<&str> {
     names.find(|name| !(is_socket && ["db", "user", "pass"].contains(name)))
 }
 
-/// Parses all URLs of the setting `field`: at least one, and none of a socket.
+/// Parses all URLs of the setting `field`. Requires at least one URL, and refuses URLs of sockets.
 #[cfg(any(feature = "redis-sentinel", feature = "redis-cluster"))]
 pub(super) fn read_urls<U: AsRef<str>>(
     field: &str,

@@ -67,8 +67,8 @@ impl SlotRange {
             return None;
         };
         let host = match host {
-            // A server that does not know its own host name leaves it out. The host by which the
-            // server was asked is then used.
+            // A server that does not know its own host name omits it. Then the host is used under
+            // which this process has reached the server.
             Value::Nil => asked.host.clone(),
             Value::BulkString(host) if host.is_empty() => asked.host.clone(),
             Value::BulkString(host) if host == b"?" => String::new(),

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use super::answer::{cause, has_ended};
 
-/// The time in which a server can send an error before it is asked anything. A server with an error
-/// sends it at once.
+/// The time to wait for an error that the server sends unasked. A server with an error sends it at
+/// once, so the time is short.
 const SPEAKS_FIRST: Duration = Duration::from_millis(20);
 /// The maximum duration of the whole attempt to get an answer.
 const ANSWERS: Duration = Duration::from_millis(200);
@@ -73,7 +73,7 @@ impl Unopened {
         }
     }
 
-    /// Returns the reason from which [`explain`](Self::explain) has made `error`, if it has.
+    /// Returns the reason in `error`, if [`explain`](Self::explain) has created this error.
     pub(super) fn of(error: &RedisError) -> Option<Self> {
         let io = cause(error)?.downcast_ref::<io::Error>()?;
         io.get_ref()?.downcast_ref().copied()

@@ -10,7 +10,7 @@
 //!                         └─ Recovering ◀────────────────┘
 //! ```
 //!
-//! Calls that arrive before the first beat is answered wait for this answer, like for any other.
+//! Calls that arrive before the first beat is answered wait for the store, like later calls.
 //!
 //! After a late beat, the next beat is sent at once. A store that is late with [three](MOST_MISSED)
 //! beats in a row is *away*, in the mode `Down`. After a late beat, and while trips are
@@ -97,7 +97,8 @@ pub(super) struct Refiller {
     hot_at: Tick,
     /// The timer of the task, with the time at which it fires.
     sleep: Option<(Tick, Timer)>,
-    /// Whether the refiller has yielded before the next trip, so that calls of other tasks join it.
+    /// Whether the refiller has yielded before the next trip, so that calls of other tasks join
+    /// this trip.
     has_yielded: bool,
     /// The state of the random numbers for [`jittered`](Self::jittered).
     jitter: u64,

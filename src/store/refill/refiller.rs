@@ -267,7 +267,7 @@ impl Refiller {
                 }) => {
                     let window = quota.window();
                     let (bucket, rest) = window.read(bucket, rest);
-                    // By the calendar there is room when all of it begins anew.
+                    // A full calendar window has room again when its day or month ends.
                     let is_full = window.calendar.is_some() && !wait.is_zero();
                     let wait = if is_full { rest } else { wait };
                     let grant = Grant {

@@ -22,7 +22,7 @@ struct ProcessClock {
     time: StdArc<AtomicU64>,
     /// When the process was started, in ns since [`BEGIN`].
     at_ns: u64,
-    /// The reading of the clock at that time.
+    /// The reading of the clock when the process was started.
     first: Tick,
 }
 

@@ -74,8 +74,8 @@ impl CallNodes {
         }
     }
 
-    /// Creates the nodes of a call without scope nodes: that of its resource, and that of all
-    /// inbound calls if it exists.
+    /// Creates the nodes of a call without scope nodes: the node of its resource, and the node of
+    /// all inbound calls if there is one.
     #[inline]
     pub(crate) fn without_scopes(resource: Arc<Resource>) -> Self {
         Self {
@@ -389,7 +389,8 @@ impl<'a> Iterator for LimitedRings<'a> {
 }
 
 impl OtherNodes {
-    /// Returns `None` if no other node counts the call.
+    /// Creates the nodes that count the call in addition to its resource's node; `None` if there
+    /// are none.
     fn new(
         origin: Option<Arc<ScopeNode>>,
         context: Option<Arc<ScopeNode>>,

@@ -1,5 +1,5 @@
-//! The slots of a call: of its resource and, if a rule limits each origin, of its origin. Also
-//! checks limits on concurrent calls of related resources.
+//! The slots of a call: a slot of its resource and, if a rule limits each origin, a slot of its
+//! origin. Also checks limits on concurrent calls of related resources.
 //!
 //! The slot of the origin is taken before the slot of the resource. Each is taken in one atomic
 //! step on its own node. A call that gets only the slot of the origin releases it.
