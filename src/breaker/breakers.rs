@@ -18,8 +18,9 @@ pub(crate) const MAX_BREAKERS: usize = 32;
 /// The breakers of one resource: see the [module](self). A clone shares the same breakers.
 #[derive(Clone, Debug)]
 pub(crate) struct Breakers {
+    /// The breakers, in the order in which they judge calls.
     list: Box<[Breaker]>,
-    /// Counts generations; see [`breaker`](super).
+    /// The newest epoch, which counts generations; see [`breaker`](super).
     epoch: Arc<AtomicU32>,
 }
 
@@ -28,6 +29,7 @@ pub(crate) struct Breakers {
 /// never happens, the call's probes hold their places until their lease is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
+    /// The epoch at which the call was admitted.
     epoch: u32,
     /// A bit for each breaker that the call probes.
     probes: u32,
@@ -36,12 +38,14 @@ pub(crate) struct Admission {
 /// An [`Admission`] by breakers that were all closed, so without probes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllClosed {
+    /// The epoch at which the call was admitted.
     epoch: u32,
 }
 
 /// A change of a breaker's state. It is reported once, by the thread that made it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Change {
+    /// The index of the breaker in its set.
     pub(crate) index: usize,
     pub(crate) from: BreakerState,
     pub(crate) to: BreakerState,

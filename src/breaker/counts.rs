@@ -11,10 +11,12 @@ use crate::clock::{Tick, nanos};
 /// The counts of the calls that end while a breaker is closed.
 #[derive(Debug)]
 pub(super) enum OutcomeCounts {
+    /// The calls in a window of time.
     Window(CountWindow),
+    /// The last calls, regardless of when they ended.
     LastCalls(LastCalls),
-    /// The number of bad calls since the last good one. A good call that follows a good one writes
-    /// nothing; see [`stamped`](super::stamped).
+    /// The number of bad calls since the last good call. A good call that follows another good call
+    /// writes nothing; see [`stamped`](super::stamped).
     Row(Stamped),
     /// No counts, but the time until which the callee has asked not to be called, in ns. It is
     /// written before the state changes, so that a thread that sees the breaker open also sees this
@@ -22,10 +24,10 @@ pub(super) enum OutcomeCounts {
     Pushback(AtomicU64),
 }
 
-/// The largest count of bad calls in a row: no limit is larger.
+/// The count of bad calls in a row at which counting stops, because no limit is larger.
 const LONGEST_ROW: u64 = u32::MAX as u64;
 
-/// The number of calls that ended, and of those that were bad.
+/// The number of calls that ended, and the number of bad calls among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) total: u64,
@@ -37,6 +39,7 @@ pub(super) struct Sum {
 pub(super) struct Ended {
     /// The version of the breaker's word in which the call found the breaker closed.
     pub(super) version: u16,
+    /// Whether the call was bad by the criterion of the rule.
     pub(super) is_bad: bool,
     /// Whether a full cell of the window halves both counts, to keep their ratio. If not, it keeps
     /// the number of bad calls.

@@ -14,7 +14,9 @@ use crate::clock::{SLACK_NS, Tick};
 /// The history of one breaker: see the [module](self).
 #[derive(Debug)]
 pub(super) struct History {
+    /// The time of the last change of the state.
     changed: Latest,
+    /// The end of the last bad call.
     bad: Latest,
     /// The number of bad calls that opened the breaker; 0 if an operator opened it.
     opened_by: AtomicU64,

@@ -3,8 +3,8 @@
 //! A resource that has not been called for long loses its place in the table. A breaker of the
 //! resource may still be open then: its open time is over, but only a call can show whether the
 //! called service works again. So the breaker is kept here, with its state, its counts and the
-//! number of failed probes, until the resource is called again. If there are too many breakers,
-//! those that have been kept longest are dropped.
+//! number of failed probes, until the resource is called again. If there are too many breakers, the
+//! breakers that have been kept longest are dropped.
 
 use std::collections::{HashMap, VecDeque};
 

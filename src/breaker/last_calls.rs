@@ -29,6 +29,7 @@ const _: () = assert!(MAX_LAST_CALLS < 1 << 6 && MAX_LAST_CALLS + 6 <= COUNT_BIT
 /// The last calls of one breaker: see the [module](self).
 #[derive(Debug)]
 pub(super) struct LastCalls {
+    /// The [`Calls`], stamped with the version of the breaker.
     word: Stamped,
     /// The number of last calls that count.
     most: u32,

@@ -25,10 +25,12 @@ const FAILED_MASK: u64 = 7;
 const SMALL_MASK: u64 = 63;
 const VERSION_MASK: u64 = 0x3fff;
 
-/// The unit of moments, 8 µs. 2⁴⁷ units are 35 years: a moment is later than another if it is ahead
-/// by less than this.
+/// The unit of moments, 8 µs. A moment is later than another moment if it is ahead of it by less
+/// than 2⁴⁷ units, which are 35 years.
 const UNIT_NS: u64 = 8_000;
+/// The mask of the time of a moment, in units.
 const TIME_MASK: u64 = (1 << 48) - 1;
+/// The mask of the version of a moment.
 const STAMP_MASK: u64 = 0xffff;
 
 /// The largest count of failed probes in a row: three bits in the word.
@@ -37,6 +39,7 @@ const MOST_FAILED: u32 = FAILED_MASK as u32;
 /// The state of a breaker, in more detail than the public [`BreakerState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StateKind {
+    /// All calls pass, and their ends are counted.
     Closed,
     /// Open until the moment of the word's version.
     OpenUntil,
@@ -44,9 +47,10 @@ pub(super) enum StateKind {
     Ready,
     /// Open until an operator closes it.
     Forced,
+    /// Half-open: `since` is the epoch at which the half-open period began.
     HalfOpen,
     /// Half-open, and places of probes have been given on: `since` is the epoch of the oldest probe
-    /// that holds a place, and not that of the period.
+    /// that holds a place, and not the epoch at which the period began.
     Outlived,
 }
 

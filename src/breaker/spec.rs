@@ -20,11 +20,15 @@ pub(crate) const MAX_COUNT: u32 = 1_000_000;
 /// The settings of one breaker. Its rule has checked the ranges of all fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BreakerSpec {
+    /// The criterion for bad calls.
     pub(crate) strategy: Strategy,
+    /// The limit of bad calls.
     pub(crate) limit: BadLimit,
     /// Whether the breaker opens only above the limit, and not when the limit is reached.
     pub(crate) exceeds: bool,
+    /// The number of counted calls below which the breaker does not open.
     pub(crate) min_calls: u32,
+    /// The open time, until the first call may probe.
     pub(crate) open_for: Duration,
     /// The longest open time, to which `open_for` grows while probes fail; `None` if it does not
     /// grow.
@@ -36,6 +40,7 @@ pub(crate) struct BreakerSpec {
     pub(crate) interval: Duration,
     /// The number of buckets of the interval. It divides the interval.
     pub(crate) buckets: u32,
+    /// The number of good probes that close the breaker. At most as many probes hold a place.
     pub(crate) probes: u32,
     /// Whether a cancelled call that was already too slow counts as bad.
     pub(crate) cancelled_as_slow: bool,
@@ -59,8 +64,9 @@ pub(crate) enum Strategy {
 pub(crate) enum BadLimit {
     /// A fraction of all calls.
     Ratio(Fraction),
+    /// A number of bad calls.
     Count(u32),
-    /// This many bad calls without a good one in between, regardless of when they ended.
+    /// A number of bad calls without a good call in between, regardless of when they ended.
     Consecutive(u32),
 }
 
@@ -69,9 +75,9 @@ pub(crate) enum BadLimit {
 pub(super) enum Span {
     /// The calls of an interval, in this number of buckets.
     Window(Duration, u32),
-    /// This many of the last calls.
+    /// The last calls, up to this number.
     LastCalls(u32),
-    /// The bad calls since the last good one.
+    /// The bad calls since the last good call.
     Row,
     /// No calls: the callee decides.
     Nothing,

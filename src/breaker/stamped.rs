@@ -4,14 +4,15 @@
 //! reads as zero. A count that would not change is not written: as long as all calls are good,
 //! their ends write nothing.
 //!
-//! So ends have a total order: that of their swaps or, for a call that changes nothing, of its
-//! load. Each call gets the count as of its position in this order.
+//! So the ends of calls have a total order: the order of their swaps or, for a call that changes
+//! nothing, of its load. Each call gets the count as of its position in this order.
 //!
 //! As in a [window](super::window), a call first reads the count and then checks whether its
 //! version is over. If it is not over, the count that was read is not of a newer version.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
+/// The bits of the version.
 const VERSION_BITS: u32 = 16;
 const VERSION_MASK: u64 = (1 << VERSION_BITS) - 1;
 

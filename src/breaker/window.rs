@@ -12,16 +12,18 @@
 //!
 //! A call *first* reads a cell, and then checks that the head and the generation are still those
 //! for which it counts. If they are, the value that it read is not of a newer bucket or generation:
-//! a thread that writes such a value has seen the head or the breaker move before, and the call
-//! reads head and generation after the cell (acquire, pairing with the release of the writer). If
-//! the head or the generation moves later, there are two cases. If another call has used the cell
-//! since, the swap fails. Otherwise the swap only changes counts that are no longer read.
+//! the writer of a newer value has seen the new head or generation before it wrote, and the call
+//! loads both after it has read that value (acquire, pairing with the release of the writer), so
+//! its check would fail. If the head or the generation changes after the check, there are two
+//! cases. If another call has used the cell since, the swap fails. Otherwise the swap only changes
+//! counts that are no longer read.
 //!
-//! A cell distinguishes 2¹² rounds of the ring and 2⁸ generations. The thread that moves the head
-//! rewrites the cells that it skips, and the thread that begins a generation empties the cells that
-//! have the same stamp from 2⁸ versions ago. So old stamps never look new. A call with a late clock
-//! reading counts in the newest bucket. Of two calls that end at the same time in neighbouring
-//! buckets, each can miss the other when it computes its sum; the next call sees both.
+//! The stamp of a cell, its round of the ring and its generation, distinguishes 2¹² rounds and 2⁸
+//! generations. The thread that moves the head rewrites the cells that it skips. The thread that
+//! begins a generation empties the cells that still have the stamp of this generation from 2⁸
+//! versions ago. So old stamps never look new. A call with a late clock reading counts in the
+//! newest bucket. If two calls end at the same time in neighbouring buckets, each can miss the
+//! other in its sum; the next call sees both.
 
 use super::counts::{Ended, Sum};
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted, words};
@@ -31,8 +33,10 @@ use crate::stat::bucket_of;
 /// The bits of a count: enough for four times [`MAX_COUNT`](super::spec::MAX_COUNT) calls.
 const COUNT_BITS: u32 = 22;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+/// The bits of a stamp: the round and the generation of a cell.
 const TAG_BITS: u32 = 20;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+/// The bits of a round in a stamp.
 const ROUND_BITS: u32 = 12;
 const ROUND_MASK: u64 = (1 << ROUND_BITS) - 1;
 /// The maximum number of rounds of the ring that the head skips at once: fewer than there are
@@ -49,21 +53,24 @@ pub(super) struct CountWindow {
     after_bad: AtomicU64,
     /// The counts, in a ring of buckets.
     cells: Box<[AtomicU64]>,
+    /// The length of one bucket.
     bucket_ns: u64,
 }
 
-/// The position of a bucket: the index of its cell, and the round of the ring.
+/// The position of a bucket in the ring.
 #[derive(Clone, Copy)]
 struct Spot {
+    /// The number of the round of the ring.
     round: u64,
+    /// The index of the cell.
     place: usize,
 }
 
-/// `[ total:22 | bad:22 | round:12 | generation:8 ]`
+/// The word of a cell: `[ total:22 | bad:22 | round:12 | generation:8 ]`.
 #[derive(Clone, Copy)]
 struct WindowCell(u64);
 
-/// Returns the stamp of counts that are made in this version of the breaker's word.
+/// Returns the generation with which counts are stamped in this version of the breaker's word.
 const fn generation(version: u16) -> u8 {
     version as u8
 }
@@ -229,7 +236,7 @@ impl CountWindow {
     }
 
     /// Returns the counts of `generation` in the window that ends with the bucket at `newest`. The
-    /// cells up to this one are of its round, and the cells behind it are of the previous round.
+    /// cells up to `newest` belong to its round, and the cells after it to the previous round.
     fn sum(&self, newest: Spot, generation: u8) -> Sum {
         let (present, past) = self.cells.split_at(newest.place + 1);
         let mut sum = Sum::default();
@@ -257,8 +264,8 @@ impl CountWindow {
         let mut head = self.head();
         let mut is_clear = false;
         while head < bucket {
-            // After such a long leap, old stamps would look new. So the whole ring is emptied
-            // first, and the head moves by one round.
+            // After a leap of more than `FARTHEST` rounds, old stamps would look new. So the whole
+            // ring is emptied first, and the head moves by one round.
             let is_far = bucket - head > self.buckets() * FARTHEST && !is_clear;
             let next = if is_far && !planted(Bug::LeapWithStamps) {
                 self.skip(head + 1, head + self.buckets(), head);

@@ -26,6 +26,7 @@ use crate::base::sync::{Bug, planted};
 use crate::clock::{Periods, Tick};
 use crate::stat::Refusal;
 
+/// The bits of the count.
 const COUNT_BITS: u32 = 32;
 
 /// The judge of a call by the count of its period.
@@ -47,7 +48,9 @@ pub(super) struct CalendarCharge(pub(super) CalendarCall);
 /// The fields of a word.
 #[derive(Clone, Copy, Debug)]
 struct PeriodCount {
+    /// The number of the period in which the key last took tokens.
     number: u32,
+    /// The tokens taken in this period.
     count: u32,
 }
 
@@ -119,8 +122,8 @@ impl CalendarCall {
         }
     }
 
-    /// Returns the count that judges the call: that of the period of `now`, or of the period in
-    /// `word` if that is later.
+    /// Returns the count that judges the call: the count of the period of `now` or, if the period
+    /// in `word` is later, the count of that period.
     fn count(self, word: u64) -> PeriodCount {
         let found = PeriodCount::of(word);
         let is_over = if planted(Bug::PeriodGoesBack) {
@@ -221,7 +224,8 @@ impl PeriodCount {
         }
     }
 
-    /// Never [`CLAIMED`](super::CLAIMED), because no period has such a large number.
+    /// Returns the packed word. It is never [`CLAIMED`](super::CLAIMED), because no period has such
+    /// a large number.
     const fn word(self) -> u64 {
         (self.number as u64) << COUNT_BITS | self.count as u64
     }

@@ -35,9 +35,11 @@ const MOST_INTERVALS: u32 = 10;
 /// The reservations of all keys, and the totals of their budgets.
 #[derive(Debug)]
 pub(super) struct KeyCosts {
+    /// The table of gauges, one for each key with reserved units.
     gauges: KeyTable,
     /// The sum of all reservations.
     reserved: AtomicU64,
+    /// The totals of the budgets of all keys.
     counts: BudgetCounts,
 }
 
@@ -53,6 +55,7 @@ pub(crate) struct KeyBudget<'a> {
 pub(crate) struct CostKey {
     digest: Digest,
     limit: KeyLimit,
+    /// The slot of the key's gauge, in the table of gauges.
     gauge: Pinned,
 }
 

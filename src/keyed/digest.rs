@@ -29,7 +29,7 @@ use std::net::IpAddr;
 
 use crate::call::{Key, joined};
 
-// The bytes for the kinds of keys, as listed above.
+// The bytes for the kinds of keys, as listed above. `LONG` is the kind `digest`.
 const TEXT: u64 = 0xff;
 const IP_V4: u64 = 4;
 const IP_V6: u64 = 6;

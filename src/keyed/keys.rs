@@ -99,9 +99,11 @@ pub(crate) enum KeyLimit {
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct KeyTokens {
+    /// The time from which on the call may run.
     start: Tick,
+    /// The digest of the key.
     digest: Digest,
-    /// `None` if nothing was taken.
+    /// The place of the word from which the tokens were taken; `None` if nothing was taken.
     place: Option<WordPlace>,
     /// For a queue, the word before the call; otherwise the cost that the call has paid.
     pub(super) paid: u64,

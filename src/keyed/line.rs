@@ -50,7 +50,9 @@ pub(super) struct Lines {
     waiting: AtomicU32,
 }
 
+/// The lines of some slots, behind one lock.
 struct Part {
+    /// Returns how many calls of a key may run.
     limit: KeyLimitNow,
     /// The lines by place; none is empty. A call that is no longer in its line, and has not
     /// cancelled, has got a place. The hash of this map needs no random seed: places depend on
@@ -61,6 +63,7 @@ struct Part {
 /// The calls of one line, by the numbers of their tickets.
 type Waiters = Numbered<Waiter>;
 
+/// A waiting call.
 struct Waiter {
     key: Digest,
     tier: Option<OwnedKey>,
@@ -74,20 +77,24 @@ pub(crate) type KeyLimitNow = StdArc<dyn Fn(Digest, Option<&Key<'_>>) -> u32 + S
 /// The position of a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineTicket {
+    /// The place of the key's word, which selects the line.
     place: WordPlace,
     /// The number of the ticket. It increases over all calls that wait in this table.
     pub(crate) number: u64,
 }
 
-/// The maximum numbers of waiting calls, for one key and in total.
+/// The maximum numbers of waiting calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitLimits {
+    /// The maximum number of waiting calls of one key.
     pub(crate) of_key: u32,
+    /// The maximum number of waiting calls of all keys together.
     pub(crate) of_all: u32,
 }
 
 /// Why a call could not be put in line.
 enum NoLine {
+    /// As many calls wait as the limits allow.
     Full,
     /// The key has another place in the table by now.
     Moved,

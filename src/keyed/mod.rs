@@ -88,8 +88,8 @@ mod tests;
 /// A table can distinguish the words of different owners of a slot, without a number for each
 /// owner, because of two promises:
 ///
-/// * the word of [`fresh`](Self::fresh), and every word that follows it, is later in the order of
-///   words than 0, the word of no key, and than every earlier word of the slot that was at rest;
+/// * the word of [`fresh`](Self::fresh), and every word that follows it, stands for a later time
+///   than 0 (the word of an unused slot), and than every word at which the slot was at rest before;
 /// * no word is [`CLAIMED`].
 trait Judge {
     /// Returns the word after the call.

@@ -33,10 +33,12 @@ use super::Judge;
 use crate::clock::{Tick, nanos};
 use crate::shape::cost;
 
+/// The bits of a gap.
 const GAP_BITS: u32 = 5;
+/// The mask of a gap, which is also the largest gap.
 const GAPS: u64 = (1 << GAP_BITS) - 1;
-/// The last possible turn, 18 years after the creation of the table. One below the maximum, so that
-/// no word is `CLAIMED`.
+/// The last possible turn, 18 years after the creation of the table. It is one below the maximum of
+/// the field, so that no word is `CLAIMED`.
 const LAST: u64 = (u64::MAX >> GAP_BITS) - 1;
 /// A gap of `k` stands for 2^(8 + 2k) ns: the shortest gap is 2^10 ns, and each further gap is four
 /// times as long.
@@ -45,6 +47,7 @@ const GAP_BASE: u32 = 8;
 /// A threshold, converted to a distance between calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pace {
+    /// The number of tokens in each `interval`.
     threshold: f64,
     interval: Duration,
     /// The cost of one token in ns; `None` if no token ever passes.
@@ -54,9 +57,13 @@ pub(crate) struct Pace {
 /// The judge of a call by the word of its queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueCall {
+    /// The time of the call, in ns since the creation of the table, plus 1.
     now: u64,
+    /// The cost of one token; `None` if no token ever passes.
     single_ns: Option<u64>,
+    /// The cost of the call; `None` if no token ever passes.
     cost_ns: Option<u64>,
+    /// The longest wait for a turn.
     max_wait_ns: u64,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Rates {
     costs: [AtomicU64; BLOCKED as usize],
 }
 
-/// The value of the element of [`UNKNOWN`] if words have no numbers.
+/// The value of the element of [`UNKNOWN`] if words have no rate numbers.
 const NO_NUMBERS: u64 = 1;
 
 // === impl Rates ===

@@ -80,7 +80,7 @@ const LAST: u64 = (1 << 63) - UNITS;
 /// The longest debt, in units: 9 years. `LAST + 2 * LONGEST` plus a rate number is below
 /// [`super::CLAIMED`].
 const LONGEST: u64 = (1 << 62) - 1;
-/// A value in place of a wait, which means that the word was written at another rate.
+/// Returned instead of a wait if the word was written at another rate.
 pub(super) const OTHER_RATE: u64 = u64::MAX;
 
 /// A threshold and a burst, converted to units of time.
@@ -90,7 +90,7 @@ pub(crate) struct Rate {
     pub(super) cost: u64,
     /// The maximum length of the debt after a call.
     tolerance: u64,
-    /// The number at the end of words that are written at this rate.
+    /// The number of this rate, with which words that are written at this rate end.
     pub(super) number: u64,
     /// The bits of a word that hold the rate number; 0 if words have no numbers.
     mask: u64,
@@ -99,8 +99,11 @@ pub(crate) struct Rate {
 /// The judge of a call at the rate of the key's word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refill {
+    /// The time of the call, as a word with the number of the rate.
     now: u64,
+    /// The cost of the call, in units of time.
     cost: u64,
+    /// The rate of the call's limit.
     rate: Rate,
 }
 
@@ -118,6 +121,7 @@ pub(super) struct RefillAtAnyRate<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RefillCharge<'a> {
     call: Refill,
+    /// The number of tokens to charge.
     units: u32,
     /// The maximum time by which the debt may exceed that of a spent quota.
     most: u64,
@@ -127,7 +131,9 @@ pub(super) struct RefillCharge<'a> {
 /// The payment of a call that is to be refunded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paid {
+    /// The time of the call.
     pub(super) start: Tick,
+    /// The cost of the call, in units of time.
     pub(super) cost: u64,
     /// The word after the call.
     pub(super) after: u64,

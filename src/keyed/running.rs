@@ -21,6 +21,7 @@ use crate::base::sync::{Bug, planted};
 
 /// The low half: the count and the mark `waits`.
 const LOW: u64 = u32::MAX as u64;
+/// The mark that calls wait.
 const WAITS: u64 = 1 << 31;
 /// The bits of the count, which is also the largest limit.
 const COUNT: u64 = WAITS - 1;
@@ -28,7 +29,9 @@ const COUNT: u64 = WAITS - 1;
 /// The judge of a call by the count of its key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunningCall {
+    /// The maximum number of places in use.
     limit: u32,
+    /// The number of places that the call takes.
     weight: u32,
 }
 
@@ -43,7 +46,8 @@ impl RunningCall {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark;
 
-/// The judge of a call that takes a place ahead of the waiting calls, unless this many calls run.
+/// The judge of a call that takes a place ahead of the waiting calls, unless as many calls run as
+/// this limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AheadOfLine(pub(super) u32);
 
@@ -84,7 +88,8 @@ pub(super) fn let_in(word: u64, limit: u32) -> Option<u64> {
 impl Pinned {
     pub(crate) const NONE: Self = Self(Self::NOTHING);
 
-    // No slot has one of these two numbers, because there are at most 2^27 slots.
+    // The numbers that stand for no place and for the shared word. No slot has one of them, because
+    // there are at most 2^27 slots.
     const NOTHING: u32 = u32::MAX;
     const OVERFLOW: u32 = u32::MAX - 1;
 

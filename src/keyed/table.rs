@@ -67,10 +67,10 @@ use super::Judge;
 use super::slot::{KeySlot, NOBODY};
 use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
-/// The number of slots in a set. `LINE` is the number in a cache line. Models use the smallest
-/// table in which all cases occur.
+/// The number of slots in a set. Models use the smallest table in which all cases occur.
 #[cfg(not(all(test, sentinel_loom)))]
 const SLOTS: usize = 8;
+/// The number of slots in a cache line.
 #[cfg(not(all(test, sentinel_loom)))]
 const LINE: usize = 4;
 #[cfg(all(test, sentinel_loom))]
@@ -84,10 +84,11 @@ const LINES: usize = SLOTS / LINE;
 /// The number of slots in use in a key's first set from which on the second set is considered.
 const EARLY: usize = (3 * SLOTS).div_ceil(4);
 
-/// The maximum number of locks for new keys. Each lock is held only for some hundred nanoseconds.
+/// The maximum number of locks for new keys: few, because each lock is held only for some hundred
+/// nanoseconds.
 const MOST_LOCKS: usize = 64;
 
-/// See the [module](self).
+/// A table of keys: see the [module](self).
 #[derive(Debug)]
 pub(super) struct KeyTable {
     sets: Box<[Set]>,
@@ -95,10 +96,11 @@ pub(super) struct KeyTable {
     overflow: KeySlot,
     /// The number of calls that were judged by the overflow word.
     overflows: AtomicU64,
+    /// The locks for new keys.
     locks: Box<[Lock<()>]>,
 }
 
-/// Two cache lines, which processors fetch as a pair.
+/// A set of slots: two cache lines, which processors fetch as a pair.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Set([KeySlot; SLOTS]);
@@ -213,7 +215,7 @@ impl KeyTable {
         false
     }
 
-    /// Changes the word at `place`, whose owner cannot change because a call of it
+    /// Changes the word at `place`. The owner of the word cannot change, because one of its calls
     /// is in flight.
     #[inline]
     pub(super) fn change_pinned(
@@ -248,7 +250,7 @@ impl KeyTable {
         self.overflows.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a slot is owned by another key than `tag`.
+    /// Returns whether a key other than `tag` owns a slot.
     pub(super) fn has_owner_but(&self, tag: u64) -> bool {
         for set in &self.sets {
             for slot in &set.0 {

@@ -41,10 +41,12 @@ use super::{Digest, Judge, KeyTokens, MOST_IN_WINDOW};
 use crate::clock::{Tick, nanos};
 use crate::stat::{MAX_TOKENS, Refusal};
 
+/// The bits of a count.
 const COUNT_BITS: u32 = 31;
+/// The mark of a closed bucket.
 const CLOSED: u64 = 1 << COUNT_BITS;
 
-/// A value in place of a wait, which means that the bucket no longer counts calls.
+/// Returned instead of a wait if the bucket is closed, or if a later bucket has replaced it.
 const LATE: u64 = u64::MAX;
 
 /// The shortest interval of a wide window: with shorter buckets, the bucket numbers would run out
@@ -54,14 +56,18 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// The second table of keys with wide windows.
 #[derive(Debug)]
 pub(super) struct WideWindows {
+    /// The words of the buckets with odd numbers.
     odd: KeyTable,
 }
 
 /// The fields of a word, unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BucketWord {
+    /// The number of the bucket.
     number: u32,
+    /// Whether no more tokens may be taken in the bucket.
     is_closed: bool,
+    /// The tokens taken in the bucket.
     count: u32,
 }
 
@@ -78,7 +84,9 @@ struct InBucket<'a> {
 struct WideCounts {
     /// The number of the newest bucket.
     number: u32,
+    /// The tokens taken in the bucket before `number`.
     before: u32,
+    /// The tokens taken in the bucket `number`.
     newest: u32,
 }
 
@@ -87,6 +95,7 @@ struct WideCounts {
 struct BucketTime {
     /// The number of the bucket.
     number: u32,
+    /// The length of a bucket.
     bucket_ns: u64,
     /// The time since the start of the bucket.
     into_ns: u64,
@@ -289,6 +298,8 @@ impl HotKeys {
         Ok(BucketWord::of(change.after).count)
     }
 
+    /// Changes the word of `key` in the bucket `number`. A call without a slot is counted as an
+    /// overflow only if `is_counted`.
     fn change_bucket(
         &self,
         key: Digest,
@@ -407,7 +418,8 @@ impl BucketWord {
         }
     }
 
-    /// Never [`CLAIMED`](super::CLAIMED), because no bucket has such a large number.
+    /// Returns the packed word. It is never [`CLAIMED`](super::CLAIMED), because no bucket has such
+    /// a large number.
     const fn word(self) -> u64 {
         let closed = if self.is_closed { CLOSED } else { 0 };
         (self.number as u64) << (COUNT_BITS + 1) | closed | self.count as u64

@@ -41,8 +41,11 @@ use crate::clock::{Tick, nanos};
 /// The largest limit of a window: two counts and the number of a bucket must fit into one word.
 pub(crate) const MOST: u32 = (1 << COUNT_BITS) - 1;
 
+/// The bits of each of the two counts.
 const COUNT_BITS: u32 = 20;
+/// The bits of the number of a bucket.
 const NUMBER_BITS: u32 = 24;
+/// The mask of the number of a bucket.
 const NUMBERS: u32 = (1 << NUMBER_BITS) - 1;
 
 /// The smallest number of buckets by which a call may be late. For buckets longer than 4 ms this is
@@ -55,7 +58,9 @@ const SLACK: Duration = Duration::from_secs(4);
 /// The judge of a call by the counts of its key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowCall {
+    /// The time of the call.
     now_ns: u64,
+    /// The length of one of the two buckets.
     bucket_ns: u64,
     /// The number of the bucket of `now_ns`.
     number: u32,
@@ -73,6 +78,7 @@ pub(super) struct WindowCharge(pub(super) WindowCall);
 /// The fields of a word.
 #[derive(Clone, Copy, Debug)]
 struct WindowCounts {
+    /// The number of the newest bucket in which the key took tokens.
     number: u32,
     /// The tokens taken in the bucket before `number`.
     before: u32,
@@ -110,8 +116,8 @@ impl WindowCall {
         WindowCounts::of(word).number.wrapping_sub(self.number) & NUMBERS
     }
 
-    /// Returns the counts that judge the call: those at its time or, if the word is ahead within
-    /// the slack, those of the word.
+    /// Returns the counts that judge the call: the counts at the time of the call or, if the word
+    /// is ahead by at most the slack, the counts in the word.
     const fn counts(self, word: u64) -> WindowCounts {
         let found = WindowCounts::of(word);
         let before = match self.ahead(word) {
@@ -153,8 +159,8 @@ impl Judge for WindowCall {
     }
 
     fn rest(&self, word: u64) -> Option<u64> {
-        // A word at rest is neither ahead within the slack, nor of this bucket, nor of the previous
-        // one.
+        // A word at rest is neither ahead by at most the slack, nor of the bucket of the call, nor
+        // of the previous bucket.
         let ahead = self.ahead(word);
         (self.slack < ahead && ahead < NUMBERS).then(|| u64::from(NUMBERS - ahead))
     }
@@ -240,8 +246,9 @@ impl WindowCounts {
         }
     }
 
-    /// Never [`CLAIMED`](super::CLAIMED): the sum of the two counts is at most [`MOST`], unless
-    /// units were charged, and then at least one of the counts is below [`MOST`].
+    /// Returns the packed word. It is never [`CLAIMED`](super::CLAIMED): the sum of the two counts
+    /// is at most [`MOST`], unless units were charged. Then at least one of the counts is below
+    /// [`MOST`].
     const fn word(self) -> u64 {
         ((self.number as u64) << (2 * COUNT_BITS))
             | ((self.before as u64) << COUNT_BITS)

@@ -26,13 +26,14 @@ const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 /// Checkpoint values are kept modulo 2⁴⁰: this mask selects their bits.
 const VALUE_MASK: u64 = (1 << (64 - STAMP_BITS)) - 1;
 /// The number of buckets after which stamps repeat. The 16-bit stamps of
-/// [extremes](super::extremes) repeat after it too, because their shorter period divides it.
+/// [extremes](super::extremes) also repeat after this number, because their period divides it.
 pub(super) const ROUND: u64 = 1 << STAMP_BITS;
 /// The maximum number of buckets that a head skips at once: a quarter of the range that stamps
 /// distinguish.
 pub(super) const MAX_JUMP: u64 = 1 << (STAMP_BITS - 2);
 
-/// The newest step. Every event so far counts in this step or in an earlier step.
+/// The newest step: a bucket or a second, whichever is shorter. Every event so far counts in this
+/// step or in an earlier step.
 #[derive(Debug)]
 pub(super) struct StepHead(AtomicU64);
 

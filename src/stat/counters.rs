@@ -4,15 +4,15 @@
 //! response time, `[ rt in µs:40 | calls:24 ]`. The carry from the calls into the times is
 //! subtracted on reading. The difference of two checkpoints decodes exactly under three bounds. In
 //! one second, fewer than 2²³ calls end, because a checkpoint computes their full number from the
-//! total noted in the second before. In one bucket, response times add up to less than 12.7 days.
+//! total noted in the previous second. In one bucket, response times add up to less than 12.7 days.
 //! In one second, they add up to less than 12.3 days, because their full total is noted once a
 //! second. Rare events (refusals, errors, weights other than 1) have separate words, which the
 //! common path does not touch.
 //!
 //! The seconds of the last minute are checkpoints of the same words, so they cost the request
-//! nothing. A node that keeps seconds creates their ring at its first event in a later second than
-//! that of its creation. So a resource that is called only once never pays for the ring. A node can
-//! also [begin](super::minute) to keep seconds later.
+//! nothing. A node that keeps seconds creates the ring of these checkpoints at its first event
+//! after the second of its creation. So a resource that is called only once never pays for the
+//! ring. A node can also [begin](super::minute) to keep seconds later.
 //!
 //! The checkpoints of response times and of completions are two words, which can be taken at two
 //! moments. So a call that ends in the first instant of a bucket can have its response time counted
@@ -42,22 +42,26 @@ use crate::clock::{Tick, nanos};
 pub(crate) const MAX_RT: Duration = Duration::from_secs(60);
 const MAX_RT_NS: u64 = MAX_RT.as_nanos() as u64;
 
+/// The bits of the number of calls in `done`.
 pub(super) const CALL_BITS: u32 = 24;
 pub(super) const CALL_MASK: u64 = (1 << CALL_BITS) - 1;
+/// The bits of the response times in `done`, in µs.
 pub(super) const RT_BITS: u32 = 64 - CALL_BITS;
 
-/// Indices of the counters in a checkpoint, of buckets and of seconds.
+// The indices of the counters in a checkpoint: first those that buckets and seconds have.
 pub(super) const CALLS: u32 = 0;
 pub(super) const RT: u32 = 1;
 pub(super) const BLOCK: u32 = 2;
 pub(super) const ERROR: u32 = 3;
 pub(super) const EXTRA: u32 = 4;
-/// Only in checkpoints of buckets.
+// Only in checkpoints of buckets.
 pub(super) const CANCELLED: u32 = 5;
+/// The number of counters in a checkpoint of a bucket.
 const BUCKET_WORDS: usize = 6;
-/// Only in checkpoints of seconds.
+// Only in checkpoints of seconds.
 pub(super) const PASS: u32 = 5;
 pub(super) const OCCUPIED: u32 = 6;
+/// The number of counters in a checkpoint of a second.
 pub(super) const SECOND_WORDS: usize = 7;
 /// The number of seconds in the ring: 60 including the current second, one that is being opened,
 /// and a spare one.
@@ -78,29 +82,41 @@ pub(super) struct Counters {
     /// The calls that delivered a response or an error, with their response times: see the
     /// [module](self).
     pub(super) done: AtomicU64,
-    /// Tokens in the ring's count that belong to no call in flight and no call in `done`: those of
-    /// cancelled calls and spent tokens, and the weight of a call beyond one.
+    /// The tokens in the ring's count that belong to no call in flight and no call in `done`: one
+    /// for each cancelled call, all spent tokens, and the weight of each started call minus one.
     pub(super) settled: AtomicU64,
+    /// The weight of the failed calls.
     pub(super) error: AtomicU64,
+    /// The weight of the cancelled calls, and the spent tokens.
     pub(super) cancelled: AtomicU64,
-    /// The completed weight minus one for each completed call.
+    /// The weight of the calls in `done`, minus one for each of these calls.
     pub(super) extra: AtomicU64,
+    /// The borrowed tokens of calls that have started.
     pub(super) occupied: AtomicU64,
+    /// The number of calls that ended in a panic.
     pub(super) panicked: AtomicU64,
-    /// The 64-bit total of passed tokens, as of the newest second. `calls_before` and `rt_before`
-    /// are the totals of calls and response times. The counters of fewer bits add what came since.
+    /// The 64-bit total of passed tokens, as of the newest second. The narrow counter in the ring
+    /// adds the tokens passed since.
     pub(super) passed_before: AtomicU64,
+    /// The 64-bit total of the calls in `done`, as of the newest second.
     pub(super) calls_before: AtomicU64,
+    /// The 64-bit total of the response times in `done`, in µs, as of the newest second.
     pub(super) rt_before: AtomicU64,
+    /// The number of calls that waited and then started.
     pub(super) waits: AtomicU64,
+    /// The sum of their waits, in µs.
     pub(super) waited_us: AtomicU64,
+    /// The number of calls that were dropped while they waited.
     pub(super) waiting_dropped: AtomicU64,
-    /// Calls that wait for a bucket in which they hold tokens, or for their turn in a queue.
+    /// The number of calls that wait for a bucket in which they hold tokens, or for their turn in a
+    /// queue.
     pub(super) waiting: AtomicU32,
-    /// Calls that wait for a slot.
+    /// The number of calls that wait for a slot.
     pub(super) in_line: AtomicU32,
+    /// Whether many threads refuse calls at once.
     crowd: Crowd,
     pub(super) slots: Slots,
+    /// The checkpoints of the last buckets.
     pub(super) bucket_cuts: Checkpoints<BUCKET_WORDS>,
     pub(super) extremes: Extremes,
     /// The histograms of durations, if they are kept.
@@ -115,7 +131,7 @@ pub(super) struct Counters {
 /// Counters that are created on first use.
 #[derive(Debug, Default)]
 pub(super) struct LazyCounters {
-    /// Refusals, indexed by kind.
+    /// The weight of the refused calls, indexed by kind.
     pub(super) refused: [AtomicU64; BlockKind::ALL.len()],
     second_cuts: OnceLock<SecondCuts>,
     /// The borrowed tokens of the newest second, for nodes that do not keep the last minute.
@@ -317,7 +333,7 @@ impl Counters {
     }
 
     /// Counts a call that a full window refuses in a [crowd](Self::is_crowded). The crowd is
-    /// forgotten after enough consecutive looks that find none.
+    /// forgotten after enough consecutive looks that find no crowd.
     pub(super) fn block_in_crowd(&self, weight: u32, now: Tick) {
         let weight = u64::from(weight);
         let before = match self.by_crowd() {

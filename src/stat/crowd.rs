@@ -4,9 +4,9 @@
 //! or, in a crowd, in the thread's stripe. There is a crowd if two consecutive looks are by
 //! different threads and less than `CROWD_TIME` apart. At that rate, the cache line of a shared
 //! counter often moves between cores. The crowd is forgotten after `MOST_LEFT` consecutive looks
-//! that find none. This happens when a single thread remains, which the ordinary counter serves
-//! faster. Both counters add to the same sum, so threads need not agree on whether there is a
-//! crowd.
+//! that find no crowd. This happens when a single thread still refuses calls; the ordinary counter
+//! is faster then. Both counters add to the same sum, so threads need not agree on whether there is
+//! a crowd.
 
 use crate::base::spread::STRIPES;
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
@@ -20,15 +20,17 @@ const CROWD_TIME: u64 = 1_000_000 >> TIME_SHIFT;
 /// Times are in units of 1,024 ns, so that the longest time fits into 54 bits.
 const TIME_SHIFT: u32 = 10;
 
-/// The number of consecutive looks without a crowd after which it is forgotten. A thread takes
-/// several milliseconds for them, in which all threads on its core have run.
+/// The number of consecutive looks without a crowd after which the crowd is forgotten. These looks
+/// take a thread several milliseconds, so every other thread on its core has run meanwhile.
 const MOST_LEFT: u64 = if cfg!(all(test, sentinel_loom)) {
     2
 } else {
     LEFT_MASK
 };
+/// The bits of the field `left` in the word of a [`Crowd`].
 const LEFT_BITS: u32 = 6;
 const LEFT_MASK: u64 = (1 << LEFT_BITS) - 1;
+/// The bits of a stripe's index in the word of a [`Crowd`].
 const STRIPE_BITS: u32 = 4;
 const STRIPE_MASK: u64 = (1 << STRIPE_BITS) - 1;
 const _: () = assert!(STRIPES <= 1 << STRIPE_BITS);

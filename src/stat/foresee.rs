@@ -34,8 +34,8 @@ pub(crate) struct Visit {
     pub(crate) weight: u32,
 }
 
-/// The answer for a call that finds no tokens. If no other call comes, none are available before
-/// `until`; `None` means that they never will be.
+/// The answer for a call that can get no tokens. If no other call comes, no tokens are available
+/// before `until`; `None` means never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nothing {
     pub(crate) until: Option<Tick>,
@@ -44,11 +44,11 @@ pub(crate) struct Nothing {
 /// The buckets at which the quotas that are full at the time of a visit have room again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rooms {
-    /// The earliest such bucket among quotas that lend.
+    /// The earliest bucket at which a full quota that lends has room again.
     first: Option<u64>,
-    /// The latest such bucket among quotas that lend.
+    /// The first bucket at which all full quotas that lend have room again.
     last: u64,
-    /// The latest such bucket among quotas that do not lend.
+    /// The first bucket at which all full quotas that do not lend have room again.
     strict: u64,
 }
 

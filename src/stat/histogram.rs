@@ -74,8 +74,9 @@ pub struct Histogram {
 #[derive(Debug)]
 pub(super) struct Times {
     edges: StdArc<Edges>,
+    /// The response times.
     rt: Cells,
-    /// Created by the first call that waits.
+    /// The waiting times, created by the first call that waits.
     waits: OnceLock<Cells>,
 }
 

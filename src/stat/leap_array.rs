@@ -90,6 +90,7 @@ pub(crate) const MOST_AHEAD: u64 = 512;
 /// The number of checkpoints of a window of two buckets. With the head and `SMALL_LOANS` loan cells
 /// they fit into one cache line.
 const SMALL_CUTS: usize = 4;
+/// The number of loan cells of a window of two buckets.
 const SMALL_LOANS: usize = 2;
 
 /// A lock-free sliding window: a ring of aligned buckets with exact counts and
@@ -186,7 +187,9 @@ pub struct LeapArray {
     pub(super) words: Words,
     /// The checkpoints and then the loan cells, if they do not fit into `words`.
     more: Option<Box<[AtomicU64]>>,
+    /// The length of one bucket, in ns.
     pub(super) bucket_ns: u64,
+    /// The number of buckets with which the array was created.
     buckets: NonZeroU32,
     /// The number of checkpoints less 1, which masks their indices.
     pub(super) cut_mask: u32,
@@ -197,10 +200,13 @@ pub struct LeapArray {
 /// The state of a window of two buckets: one cache line.
 #[derive(Debug)]
 pub(super) struct Words {
+    /// The [`HeadWord`]: the granted tokens, and the stamp of the newest bucket.
     pub(super) head: AtomicU64,
     /// The full number of the newest bucket. It can be one move of the head behind.
     pub(super) newest: AtomicU64,
+    /// The loan cells, unless they are in `more`.
     loans: [AtomicU64; SMALL_LOANS],
+    /// The checkpoints, unless they are in `more`.
     cuts: [AtomicU64; SMALL_CUTS],
 }
 
@@ -345,13 +351,13 @@ impl LeapArray {
         Duration::from_nanos(self.bucket_ns)
     }
 
-    /// Returns the number of buckets in the array's own window.
+    /// Returns the number of buckets with which the array was created.
     #[must_use]
     pub const fn buckets_per_window(&self) -> u32 {
         self.buckets.get()
     }
 
-    /// Returns the time that the array's own window covers.
+    /// Returns the time that all buckets of the array cover together.
     #[must_use]
     pub const fn interval(&self) -> Duration {
         Duration::from_nanos(self.bucket_ns * self.buckets.get() as u64)
@@ -394,8 +400,8 @@ impl LeapArray {
     ///
     /// # Errors
     ///
-    /// Returns an error as [`quota`](Self::quota) does; also unless `buckets` divides `interval`
-    /// into whole buckets of the array.
+    /// Returns [`InvalidSetting`] in the same cases as [`quota`](Self::quota), and also unless
+    /// `buckets` divides `interval` into whole buckets of the array.
     pub fn quota_in(
         &self,
         interval: Duration,

@@ -13,7 +13,7 @@
 //! The thread that opens a second checks, by an atomic read-modify-write, whether it must take the
 //! checkpoint. A thread that begins to keep seconds after this check sees the head at least where
 //! the first thread read it. So at most one more second is opened without a checkpoint, and the
-//! second after it is the first with one.
+//! next second has the first checkpoint.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 
@@ -90,6 +90,7 @@ pub(super) struct ThisSecond(AtomicU64);
 
 impl ThisSecond {
     const COUNT_BITS: u32 = 29;
+    /// The largest count, at which it saturates.
     const MOST: u64 = (1 << Self::COUNT_BITS) - 1;
 
     /// Adds `weight` in `second`, or in the newest second, if that is later.

@@ -55,8 +55,11 @@ use crate::clock::{Tick, nanos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the tokens are spent unless the loan is cancelled"]
 pub(crate) struct Loan {
+    /// The bucket for which the tokens are held.
     bucket: u64,
+    /// The start of this bucket.
     start: Tick,
+    /// The number of tokens held.
     weight: u32,
 }
 
@@ -80,6 +83,7 @@ impl Loan {
 /// The terms on which a call asks for a loan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
+    /// The time of the call.
     pub(crate) now: Tick,
     /// The earliest time at which the call may start; earlier buckets do not suit.
     pub(crate) from: Tick,
@@ -160,7 +164,8 @@ impl LeapArray {
     }
 
     /// Returns the earliest bucket to which every quota agrees as of `head`, for a call that comes
-    /// in bucket `seen`: the newest one, `bucket`, or a later one if no other call comes before.
+    /// in bucket `seen`. This is the newest bucket, `bucket`, or a later bucket before which no
+    /// other call is assumed to come.
     /// Returns `None` if a checkpoint is missing, because the head is in the middle of a jump.
     pub(super) fn earliest(
         &self,
@@ -352,6 +357,7 @@ impl LeapArray {
 /// A bucket to which every quota agreed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
+    /// The bucket in which the call would run.
     pub(super) bucket: u64,
     /// The maximum number of tokens that the bucket may hold, including this loan.
     most: u32,
@@ -364,6 +370,7 @@ pub(super) struct Offer {
 struct LoanSearch<'a> {
     array: &'a LeapArray,
     head: HeadWord,
+    /// The newest bucket, that of `head`.
     bucket: u64,
     /// The bucket in which the call comes.
     seen: u64,
@@ -503,8 +510,8 @@ pub(super) mod models {
     use crate::base::sync::Arc;
 
     /// The window is full at 9, and its token leaves it at 11. One borrower has charged the head
-    /// for 11 when a second one is judged, which therefore gets 12, in the same window. The first
-    /// borrower places its loan and finds that it fits; then the second places its loan. Now 11
+    /// for 11 when a second borrower is judged. So the second one gets 12, in the same window. The
+    /// first borrower places its loan and finds that it fits; then the second does so. Now 11
     /// opens concurrently with the check by the second borrower, which must fail.
     pub(in crate::stat) fn look_during_a_roll(array: Arc<LeapArray>, quotas: [Quota; 1]) {
         let at = Tick::from_nanos;

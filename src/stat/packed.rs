@@ -14,9 +14,13 @@
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::clock::Tick;
 
+/// Set in a sealed head or loan cell.
 const SEALED: u64 = 1;
+/// Set in the head of an array that has been replaced.
 const FROZEN: u64 = 2;
+/// Set in the checkpoint of a bucket that was not just stepped over.
 const USED: u64 = 2;
+/// The bits of a stamp.
 const STAMP_BITS: u32 = 30;
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 

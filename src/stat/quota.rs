@@ -45,8 +45,11 @@ pub(crate) const MAX_TOKENS: u32 = (1 << 31) - 1;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quota {
+    /// The number of quota buckets in the window.
     buckets: NonZeroU32,
+    /// The number of array buckets that one quota bucket spans.
     stride: NonZeroU32,
+    /// The maximum number of tokens in the window.
     limit: u32,
     lending: Lending,
 }

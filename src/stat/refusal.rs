@@ -61,7 +61,9 @@ use crate::clock::Tick;
 pub struct Refusal {
     /// The index of the quota; within the engine, this can also be the index of a circuit breaker.
     index: u32,
+    /// The time of the refused call.
     now: Tick,
+    /// The time at which all quotas have room; `None` if they never have.
     available_at: Option<Tick>,
 }
 

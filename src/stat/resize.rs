@@ -35,7 +35,7 @@ struct Image<'a> {
     old: &'a LeapArray,
     newest: u64,
     granted: u32,
-    /// Tokens held, by bucket of the old array.
+    /// The tokens held, each number with its bucket of the old array.
     held: Vec<(u64, u32)>,
 }
 
@@ -202,8 +202,8 @@ mod tests {
         old.add(at(1_100), 2);
         let new = old.move_to(grid(500, 4), at(1_200));
         // The five tokens were taken at some time in [0, 1000), so they count in its newest new
-        // bucket, [500, 1000). The two were taken since 1000, so they count in [1000, 1500), which
-        // is open.
+        // bucket, [500, 1000). The two tokens were taken since 1000, so they count in [1000, 1500),
+        // which is open.
         assert_eq!(counts(&new, at(1_200)), [0, 5, 2]);
         assert_eq!(new.sum(at(2_500)), 2);
     }

@@ -1,5 +1,5 @@
 //! Concurrency slots of a node: they limit how many calls run at once, and calls can wait in line
-//! for one.
+//! for a slot.
 //!
 //! ```text
 //! bit 63      62      61        32 31         0
@@ -43,12 +43,16 @@ use crate::base::numbered::Numbered;
 use crate::base::panics::catch_panic;
 use crate::base::sync::{AtomicU64, Bug, Lock, Ordering, planted};
 
+/// The bits of the number of slots in use.
 const IN_USE: u64 = u32::MAX as u64;
+/// One entering call.
 const ENTERING: u64 = 1 << 32;
-/// The largest number that the field can hold. It cannot be reached, because each entering call
-/// occupies memory.
+/// The largest number of entering calls that the field can hold. It cannot be reached, because each
+/// entering call occupies memory.
 const MOST_ENTERING: u64 = (1 << 30) - 1;
+/// The mark that calls without a slot count against the limit.
 const OLDER: u64 = 1 << 62;
+/// The mark that calls wait for a slot.
 const WAITS: u64 = 1 << 63;
 
 /// The word of a node's slots: see the [module](self).
@@ -75,6 +79,7 @@ struct LineState {
     /// The waker of each call, once it has been polled. A call that is no longer in this map has a
     /// slot.
     calls: Numbered<Option<Waker>>,
+    /// Returns how many slots there are for the calls in line.
     limit: LimitNow,
 }
 

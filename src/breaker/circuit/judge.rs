@@ -27,7 +27,7 @@ impl Longest {
         }
     }
 
-    /// Raises each time to the time of `other`, if that is longer.
+    /// Raises each time to the corresponding time of `other`, if that time is longer.
     fn include(&self, other: &Self) {
         for (own, other) in [(&self.lease, &other.lease), (&self.open, &other.open)] {
             own.fetch_max(other.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -33,9 +33,11 @@ const RENEWED: u32 = OLD / 2;
 /// A rule's view of its circuit.
 #[derive(Clone, Debug)]
 pub(super) struct Breaker {
+    /// The settings of the rule.
     spec: BreakerSpec,
     /// The index of this breaker in its set.
     pub(super) index: usize,
+    /// The state and the counts, shared with breakers of older rules.
     circuit: Arc<Circuit>,
     /// The number of this rule among all rules that the circuit has had, from 0 on.
     revision: u32,
@@ -44,7 +46,9 @@ pub(super) struct Breaker {
 /// The part of a breaker that outlives a changed rule.
 #[derive(Debug)]
 struct Circuit {
+    /// The state, as a [`StateWord`](super::packed::StateWord).
     word: AtomicU64,
+    /// The time at which the state ends, as a [`Moment`](super::packed::Moment).
     moment: AtomicU64,
     /// The epoch at which the last half-open period began in which places of probes were given to
     /// other calls.
@@ -74,6 +78,7 @@ struct Longest {
 /// A breaker's answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CircuitAnswer {
+    /// The breaker is closed, and the call may pass.
     Pass,
     /// The call may pass as a probe.
     Probe,
@@ -84,9 +89,11 @@ pub(super) enum CircuitAnswer {
 /// The end of a call, as reported to a breaker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
+    /// The time at which the call ended.
     pub(super) now: Tick,
     /// The epoch at which the call was admitted.
     pub(super) epoch: u32,
+    /// Whether the call was bad by the criterion of the rule.
     pub(super) is_bad: bool,
 }
 

@@ -49,6 +49,7 @@ fn breakers(specs: impl IntoIterator<Item = BreakerSpec>) -> Arc<Breakers> {
 #[derive(Clone)]
 struct Caller {
     breakers: Arc<Breakers>,
+    /// The reported changes: the old and the new state of each.
     told: Vec<(BreakerState, BreakerState)>,
 }
 

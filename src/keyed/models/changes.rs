@@ -63,8 +63,8 @@ model! {
     two_concurrent_rates_of_a_key at 3 fails with
         a_call_that_takes_missing_tokens: OtherRateAsOwn;
     || {
-        // A's limit of 2 per ms has one token left. A limit of 4 per ms has two more tokens, in
-        // whatever order the calls come.
+        // At 2 per ms, A has one token left. At 4 per ms, three tokens are left, in whatever order
+        // the calls come.
         let keys = keys(Counting::Refill, 1);
         let [low, high] = [2.0, 4.0].map(|threshold| keys.limit(threshold, 0));
         assert!(keys.take(at(0), A, &low, 1).is_ok());

@@ -10,6 +10,7 @@ fn costs(count: Counting) -> HotKeys {
     HotKeys::with_costs(spec(count, 10 * SECOND), Tick::ZERO)
 }
 
+/// The kinds of counting that can have budgets, apart from calendar periods.
 const BOTH: [Counting; 2] = [Counting::Refill, Counting::Window];
 
 /// A running call of one key.
@@ -270,6 +271,7 @@ struct Naive {
     charges: Vec<(u64, u32)>,
     /// The end of the debt of a refilled quota, in ms.
     debt_ms: u64,
+    /// The units that running calls have reserved.
     reserved: u32,
     /// The units charged beyond reservations.
     excess: u32,
@@ -278,9 +280,11 @@ struct Naive {
 /// The account of a call in the naive model.
 #[derive(Clone, Copy, Default)]
 struct NaiveAccount {
+    /// The units that the call has reserved.
     reserved: u32,
     /// The reserved units that charges have not used up.
     rest: u32,
+    /// The units charged to the call so far.
     charged: u32,
     /// Whether the call has reported a cost.
     has_reported: bool,

@@ -8,17 +8,22 @@ use crate::clock::CalendarPeriod;
 /// The tokens that a call has taken, to be refunded or ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
+    /// The id of the call.
     id: usize,
+    /// The time of the call, in ns.
     now: i128,
+    /// The number of tokens.
     n: i128,
 }
 
 /// The payment of a call to a refilled quota.
 #[derive(Clone, Copy, Debug)]
 struct Debt {
+    /// The id of the call.
     id: usize,
+    /// The cost of the call, in 1/16 ns.
     cost: i128,
-    /// The cost of a token.
+    /// The cost of a token, in 1/16 ns.
     rate: i128,
     /// The end of the debt after the call, in 1/16 ns.
     after: i128,
@@ -31,7 +36,7 @@ struct Debt {
 pub(super) struct Exact {
     /// The end of the debt of a refilled quota, in 1/16 ns.
     paid_off: i128,
-    /// The cost of a token at the rate of the last call.
+    /// The cost of a token at the rate of the last call, in 1/16 ns.
     rate: i128,
     /// Whether debts are not converted when the rate changes, but keep their end.
     keeps_times: bool,

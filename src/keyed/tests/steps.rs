@@ -15,11 +15,16 @@ use crate::keyed::{Counting, HotKeys, KeyLimit, KeySpec, KeyTokens};
 const KEYS: u64 = 24;
 const MS: u64 = 1_000_000;
 
+/// A step of several keys.
 #[derive(Clone, Debug)]
 enum Step {
+    /// Advances the clock, in ns.
     Wait(u64),
+    /// Takes `n` tokens of `key`.
     Take { key: u64, n: u32 },
+    /// Refunds one of the calls so far.
     GiveBack(Index),
+    /// Ends one of the calls so far.
     End(Index),
 }
 
@@ -73,6 +78,7 @@ struct Pair {
     keys: HotKeys,
     count: Counting,
     interval: Duration,
+    /// The threshold and the burst of each limit.
     limits: [(u32, u32); 2],
     /// The limits, prepared for the table.
     ready: [KeyLimit; 2],
@@ -80,6 +86,7 @@ struct Pair {
     sets: usize,
     /// The oracle of a new key.
     new: Exact,
+    /// The oracle of each key.
     exact: HashMap<u64, Exact>,
     /// The time at which each key was last counted in a slot.
     touched: HashMap<u64, u64>,

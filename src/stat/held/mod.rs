@@ -8,7 +8,9 @@ use std::ops::Range;
 
 use super::leap_array::{LeapArray, MOST_AHEAD};
 
+/// The maximum number of coming buckets, which is the size of the arrays below.
 const MOST: usize = MOST_AHEAD as usize;
+/// The number of words with a bit for each of these buckets.
 const WORDS: usize = MOST.div_ceil(64);
 
 /// The tokens held for coming buckets, as running sums.
@@ -28,6 +30,7 @@ pub(super) struct HeldSums {
 pub(super) struct Targets {
     /// The bucket after the newest one.
     first: u64,
+    /// Bit `i` stands for the bucket `first + i`.
     bits: [u64; WORDS],
 }
 

@@ -129,8 +129,8 @@ impl Tally {
     }
 }
 
-/// Runs a borrower at 11 concurrently with takers at `clocks`. Their window is full at 10 and has
-/// room again at 12.
+/// Runs a borrower at 11 concurrently with takers at `clocks`. The window is full at 10 and 11, and
+/// has room again at 12.
 fn borrow_and_takers<const N: usize>(clocks: [u64; N]) {
     let array = array(2);
     assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
@@ -145,7 +145,7 @@ fn borrow_and_takers<const N: usize>(clocks: [u64; N]) {
     Tally::join(all).settle(&array, &[(2, 1)]);
 }
 
-/// Cancels, at 11, a loan for 12 concurrently with a taker at `now`. Their window is full at 10.
+/// Cancels, at 11, a loan for 12 concurrently with a taker at `now`. The window is full at 10.
 fn cancel_and_a_taker(now: u64) {
     let array = array(2);
     assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());

@@ -1,7 +1,7 @@
 //! Models of readers: figures read concurrently with takers, borrowers and rolls are consistent.
 //!
-//! Every figure is composed of several words. The twins leave out the checks that these words are
-//! of one moment.
+//! Every figure is composed of several words. The twins leave out the checks that these words
+//! belong to the same moment.
 
 use loom::thread;
 
@@ -59,7 +59,7 @@ model! {
 model! {
     a_view_during_a_take at 2 fails with a_view_that_does_not_look_again: ReadAcrossBuckets;
     || {
-        // One token in 10, one in 11: never both in a window of one.
+        // One token is taken in 10 and one in 11: a window of one bucket never holds both.
         let array = array(1);
         assert!(array.acquire_at(10, 1, &[quota(1, 1)]).is_ok());
         let other = array.clone();

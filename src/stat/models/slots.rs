@@ -12,6 +12,7 @@ use crate::stat::slots::SlotHold;
 /// Counters with a substitute for the ring that only counts passes.
 struct Node {
     counters: Arc<Counters>,
+    /// The number of calls that have passed: the count of the substitute ring.
     taken: AtomicU64,
     /// The calls that run, counted independently.
     running: AtomicU64,
@@ -65,7 +66,7 @@ impl Node {
         }
     }
 
-    /// A call that holds no slot ends.
+    /// Ends a call that holds no slot.
     fn end_without_slot(&self) {
         self.running.fetch_sub(1, Ordering::Relaxed);
         self.counters.done.fetch_add(1, Ordering::Acquire);
@@ -171,8 +172,11 @@ model! {
 
 /// An engine reduced to the flags that a reload and a call in line read.
 struct Reloading {
+    /// The flag under test.
     lined_up: LinedUp,
+    /// Whether the call stands in line.
     is_in_line: AtomicBool,
+    /// Whether the reload has stored the version of the new rules.
     has_new_rules: AtomicBool,
     /// Whether the reload or the call has moved the call to the new limit.
     has_caught_up: AtomicBool,

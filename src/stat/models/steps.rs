@@ -9,7 +9,7 @@ model! {
         steps_with_a_taker_that_does_not_compare: BlindTake;
     || {
         // The head moves from 10 over 11 and 12 to 13, concurrently with a taker whose clock is
-        // still at 12.
+        // still at 12. The limit must hold, and no bucket after 13 may open.
         let array = array(2);
         let other = array.clone();
         let thread = thread::spawn(move || Tally::took(other.acquire_at(12, 1, &[quota(2, 1)])));
@@ -44,12 +44,16 @@ model! {
 
 model! {
     a_loan_and_steps at 2;
+    // The limit must hold although the taker's head steps over bucket 12 on its way to 13, while a
+    // loan for 12 is being made.
     || borrow_and_takers([13])
 }
 
 model! {
     a_cancelled_loan_during_steps at 3 fails with
         a_loan_cancelled_backwards_during_steps: CancelBackwards;
+    // The limit must hold although the taker's head moves on to 14, beyond the loan's bucket 12,
+    // during the cancellation.
     || cancel_and_a_taker(14)
 }
 
@@ -74,5 +78,7 @@ model! {
 
 model! {
     a_move_and_steps at 2 fails with a_move_that_leaves_the_steps_open: FreezeWithoutMark;
+    // The limit must hold although the takers' heads step over bucket 12 on their way to 13, while
+    // the array is replaced.
     || move_and_takers(13)
 }

@@ -5,8 +5,8 @@
 //! checkpoints of the counters.
 //!
 //! A reload can put another ring under the same counters. A call from before the reload ends on the
-//! node on which it began. If its end opens a step, the checkpoints of passes come from the new
-//! ring, which counts the passes since the reload.
+//! node on which it began. If its end opens a step (a new bucket or second), the checkpoints of
+//! passes are taken from the new ring, because the old ring counts no passes after the reload.
 
 #[cfg(test)]
 mod by_hand;
@@ -67,9 +67,9 @@ use crate::clock::Tick;
 /// | smallest times and largest concurrency of four buckets | 32 |
 /// | reference counts | 32 |
 ///
-/// The seconds of the last minute take 3.5 KiB more, once the node is used in a later second than
-/// that of its creation. These include 136 bytes for the refusals of each kind of rule, which are
-/// allocated earlier if a call is refused or borrows tokens. A node takes 2 KiB more once several
+/// Once the node is used after the second of its creation, the last minute takes 3.5 KiB more. Of
+/// this memory, 136 bytes count the refusals of each kind of rule; they are allocated earlier if a
+/// call is refused or borrows tokens. A node takes 2 KiB more once several
 /// threads have refused over a thousand calls within a millisecond at a full window. In these 2 KiB
 /// each thread counts in a separate stripe, until only one thread refuses calls. A resource of an
 /// engine takes more than its node; see [`Builder::max_resources`](crate::Builder::max_resources).
@@ -121,8 +121,8 @@ impl Node {
         Self::of(ring, self.counters.clone())
     }
 
-    /// Returns the node that counts passes now: this node, or one over the ring with which a reload
-    /// has replaced its ring.
+    /// Returns the node that counts passes now: this node or, if a reload has replaced its ring, a
+    /// node over the new ring.
     pub(crate) fn latest(&self) -> Cow<'_, Self> {
         let successor = if self.ring.has_moved() {
             self.counters.successor()
@@ -452,8 +452,8 @@ impl Node {
         event.per_second(self.sum(now, event), self.interval())
     }
 
-    /// The average response time of the calls that ended in the window; `None` if
-    /// none did.
+    /// The average response time of the calls that ended in the window; `None` if no call ended in
+    /// it.
     pub(crate) fn average_rt(&self, now: Tick) -> Option<Duration> {
         self.advance_for_read(now);
         let (calls, rt_us) = self.counters.calls_and_rt();
@@ -473,8 +473,7 @@ impl Node {
         self.counters.extreme().min_rt()
     }
 
-    /// The largest number of calls in flight, including the new call, when a call of the window
-    /// passed.
+    /// The largest concurrency at which a call of the window passed, including that call.
     pub(crate) fn max_concurrency(&self, now: Tick) -> u32 {
         self.advance_for_read(now);
         self.counters.extreme().max_concurrency

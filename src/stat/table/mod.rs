@@ -22,8 +22,8 @@
 //! shows which entries it has read. It holds a few entries at a time, and all other entries can be
 //! evicted meanwhile. If an entry leaves before the reader comes to it, its counts are added to
 //! this reader's sum of retired entries. An entry that is added meanwhile has a higher number than
-//! the reader, which skips it. So each entry is either read or retired, never both. Any number of
-//! readers can be active.
+//! the reader, so the reader skips it. So each entry is either read or retired, never both. Any
+//! number of readers can be active.
 
 mod places;
 mod reading;
@@ -91,13 +91,17 @@ pub(crate) struct Table<V: Resident> {
     map: HashMap<V::Key, Arc<V>, foldhash::quality::RandomState>,
     /// Hashes keys to the marks that identify them in the turn.
     hash: foldhash::quality::RandomState,
+    /// The state that changes when an entry is added or leaves.
     writer: Lock<Writer<V>>,
+    /// The turn of the new key that looks for a place in the full table.
     turn: TableTurn,
+    /// The maximum number of entries, apart from those put in by `replace`.
     capacity: usize,
 }
 
 #[derive(Debug)]
 struct Writer<V: Resident> {
+    /// The slots, by index; a reading goes through them in this order.
     slots: Vec<TableSlot<V>>,
     /// The slots without an entry.
     free: Vec<usize>,
@@ -116,6 +120,7 @@ struct Writer<V: Resident> {
 
 #[derive(Debug)]
 struct TableSlot<V> {
+    /// The entry in the map or in limbo; `None` if the slot is free.
     entry: Option<Arc<V>>,
     /// The number of the entry; see [`Writer::next_number`].
     number: u64,
@@ -124,9 +129,9 @@ struct TableSlot<V> {
 /// The sum of entries that have left a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gone<S> {
-    /// The sum of their counts.
+    /// The sum of the counts of the entries.
     pub(crate) retired: S,
-    /// The number of these entries.
+    /// The number of the entries.
     pub(crate) evicted: u64,
 }
 

@@ -131,6 +131,7 @@ fn an_entry_found_just_before_its_eviction_comes_back_with_its_counts() {
 #[derive(Debug)]
 struct UsedAfterCheck {
     key: u64,
+    /// The time of the last use, in ms.
     used_ms: AtomicU64,
     /// The number of times that the entry has been checked for idleness.
     looks: AtomicU32,

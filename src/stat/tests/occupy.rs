@@ -24,7 +24,7 @@ fn a_loan_starts_when_tokens_leave_the_window_and_can_be_lent_again_after_a_canc
     let array = LeapArray::new(half * 2, 2).unwrap();
     let limit = [array.quota(half * 2, 10).unwrap()];
     assert!(array.try_acquire(at(700), 10, &limit).is_ok());
-    // The ten leave the window at 1500, which is too late for a patience of 100 ms.
+    // The ten tokens leave the window at 1500, which is too late for a patience of 100 ms.
     let early = reserve(&array, at(1_200), 4, &limit, half / 5);
     assert_eq!(early, (Err(Denied::Full(0)), 0));
     let (loan, spent) = reserve(&array, at(1_200), 4, &limit, half);

@@ -9,14 +9,17 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::stat::{Denied, LeapArray, Loan, Quota, Wish};
 
-/// Length of a bucket.
+/// The length of a bucket, in milliseconds.
 pub const BUCKET_MS: u64 = 10;
 
 /// A rule of the oracle, in buckets of the array.
 #[derive(Clone, Debug)]
 pub struct Rule {
+    /// The number of rule buckets in the window.
     pub buckets: u64,
+    /// The number of array buckets that one rule bucket spans.
     pub stride: u64,
+    /// The maximum number of tokens in the window.
     pub limit: u32,
 }
 
@@ -30,8 +33,11 @@ impl Rule {
 /// The counts of all buckets, which are never dropped and are summed up for each answer.
 #[derive(Debug, Default)]
 struct Oracle {
+    /// The newest bucket.
     newest: i64,
+    /// The tokens taken in each bucket.
     taken: BTreeMap<i64, u32>,
+    /// The tokens held for each bucket.
     held: BTreeMap<i64, u32>,
 }
 

@@ -20,8 +20,11 @@ const ROUND: u64 = 50_000;
 /// A rule, measured in buckets of the array.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
+    /// The number of rule buckets in the window.
     buckets: u64,
+    /// The number of array buckets that one rule bucket spans.
     stride: u64,
+    /// The maximum number of tokens in the window.
     limit: u32,
 }
 
@@ -51,7 +54,9 @@ struct Tally {
     ran: HashMap<u64, u32>,
     /// The tokens that no call uses.
     spent: u32,
+    /// The number of attempts.
     attempts: u64,
+    /// The number of loans.
     borrowed: u64,
 }
 

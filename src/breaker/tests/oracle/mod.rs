@@ -46,9 +46,12 @@ fn random_spec(rng: &mut Rng) -> (BreakerSpec, Option<f64>) {
     (spec, ratio)
 }
 
+/// A running call.
 struct Call {
+    /// The time of the start, in ms.
     start: u64,
     admission: Admission,
+    /// What the naive model of each breaker keeps of the call.
     parts: Vec<Part>,
 }
 
@@ -56,6 +59,7 @@ struct Call {
 struct Pair {
     breakers: Breakers,
     naive: Vec<Naive>,
+    /// The running calls.
     calls: Vec<Call>,
 }
 

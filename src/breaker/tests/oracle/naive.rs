@@ -5,6 +5,7 @@ use crate::breaker::*;
 /// A simple implementation of one breaker. Times are in milliseconds.
 pub(super) struct Naive {
     pub(super) spec: BreakerSpec,
+    /// The ratio of the rule, if its limit is a ratio.
     pub(super) ratio: Option<f64>,
     pub(super) state: State,
     /// The number of bad probes since the breaker was closed.
@@ -28,8 +29,11 @@ pub(super) enum State {
     /// Open until this time; `None` means until an operator closes the breaker.
     Open(Option<u64>),
     HalfOpen {
+        /// The number of running probes that hold a place.
         running: u32,
+        /// The number of good probes so far.
         good: u32,
+        /// The time at which the lease of the newest probe is over.
         lease_end: u64,
         /// Whether a place has been given on.
         is_outlived: bool,
@@ -39,8 +43,11 @@ pub(super) enum State {
 /// The state of one breaker that a call keeps from its start to its end.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
+    /// The generation in which the call was admitted.
     pub(super) generation: u32,
+    /// How many times places had been given on by then.
     pub(super) given_on: u32,
+    /// Whether the call is a probe.
     pub(super) is_probe: bool,
 }
 

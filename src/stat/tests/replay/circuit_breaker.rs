@@ -15,6 +15,7 @@ pub(crate) struct BreakerSubject {
     sentinel: Sentinel,
     clock: ManualClock,
     running: HashMap<i64, Entry>,
+    /// The number of rules, each with a breaker.
     rules: usize,
 }
 

@@ -45,7 +45,7 @@ pub(crate) enum Verdict {
 }
 
 /// As long as all earlier answers of the case are equal, no call may pass that the record refuses,
-/// and none may pass earlier.
+/// and no call may pass earlier than in the record.
 const CAUTIOUS: Verdict = Verdict::Bounded(is_cautious);
 
 /// A class of answers. An answer belongs to the first class whose `holds` returns true for it.

@@ -8,12 +8,15 @@ use crate::clock::Tick;
 use crate::stat::{LeapArray, Node, NodeBucket, Outcome};
 use serde_json::{Value, json};
 
+/// The recorded names of the events, each at the index of its array.
 const EVENTS: [&str; 5] = ["pass", "block", "exception", "success", "rt"];
+/// The index of the response times in `EVENTS`.
 const RT: usize = 4;
 
 pub(crate) struct ArraysSubject {
     events: [LeapArray; EVENTS.len()],
     node: Node,
+    /// The largest response time that the record can show, in ms.
     max_rt: i64,
 }
 

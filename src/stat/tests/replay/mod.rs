@@ -165,10 +165,12 @@ pub(crate) fn run<S: Subject>(name: &str, classes: &[Class]) {
     }
 }
 
-/// The number of answers in a class, and of our answers that differ from the recorded ones.
+/// The figures of one class in a replay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
+    /// The number of answers in the class.
     answers: usize,
+    /// The number of these answers that differ from the recorded ones.
     differing: usize,
 }
 

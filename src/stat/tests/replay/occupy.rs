@@ -10,10 +10,12 @@ use crate::stat::{LeapArray, Loan};
 use serde_json::{Value, json};
 
 pub(crate) struct OccupySubject {
+    /// The buckets of the current second.
     second: LeapArray,
     /// The seconds of the last minute. As in the recorded object, borrowed tokens count here from
     /// the loan on.
     minute: LeapArray,
+    /// The recorded limit of the wait for borrowed tokens.
     patience: Duration,
 }
 

@@ -29,13 +29,14 @@ pub(crate) struct Stack {
     waiting: Vec<Queued>,
 }
 
-/// A waiting call. If the record ends it before it starts in the replay, `ended` is set and says
-/// whether it failed.
+/// A waiting call.
 struct Queued {
+    /// The recorded id of the call.
     id: i64,
     /// The time at which the wait is over.
     due: Tick,
     waiting: Waiting,
+    /// Set if the record ends the call before it starts in the replay: whether the call failed.
     ended: Option<bool>,
 }
 

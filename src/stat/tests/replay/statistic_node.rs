@@ -23,6 +23,7 @@ pub(crate) enum Nodes {
 pub(crate) struct SingleNode {
     node: Node,
     form: Form,
+    /// The running calls by their recorded ids, each with its start time and its weight.
     running: HashMap<i64, (Tick, u32)>,
     /// The newest second that `metrics` has returned.
     last_returned: i64,
@@ -40,7 +41,9 @@ pub(crate) struct EngineNodes {
 /// The parameters by which the figures of a case are converted to the recorded form.
 #[derive(Clone, Copy)]
 struct Form {
+    /// The length of the window.
     interval: Duration,
+    /// The number of buckets of the window.
     buckets: u32,
     /// The largest response time that the record can show, in ms. It also stands for no response
     /// time.

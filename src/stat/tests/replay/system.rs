@@ -25,9 +25,9 @@ impl Subject for SystemSubject {
     fn new(config: &Value) -> Result<Self, String> {
         let mut rules = Vec::new();
         for rule in config["rules"].as_array().into_iter().flatten() {
-            // Creates a separate rule for each limit that a recorded rule sets, because it may set
-            // none. A recorded rule lets a call pass at a value equal to its limit and ours does
-            // not, so our limits are set just above the recorded ones.
+            // Creates a separate rule for each limit of a recorded rule, because the recorded rule
+            // can set any number of limits, even none. A recorded rule lets a call pass at a value
+            // equal to its limit and ours does not, so our limits are just above the recorded ones.
             let set = |field: &str| rule[field].as_f64().filter(|value| *value >= 0.0);
             let new = || SystemRule::new().capacity(Capacity::Sentinel);
             rules.extend(set("qps").map(|qps| new().qps(qps)));
