@@ -54,6 +54,7 @@ impl<T> Numbered<T> {
         self.all[at].1.as_mut()
     }
 
+    /// Returns the value with the smallest number.
     pub(crate) fn first(&self) -> Option<&T> {
         self.all.front()?.1.as_ref()
     }
@@ -72,6 +73,7 @@ impl<T> Numbered<T> {
         Some(gone)
     }
 
+    /// Returns the index of `number` or, as an error, the index at which it would be inserted.
     fn search(&self, number: u64) -> Result<usize, usize> {
         self.all.binary_search_by_key(&number, |&(own, _)| own)
     }

@@ -28,7 +28,9 @@ thread_local! {
 /// A count in one word, and also in stripes once a crowd has added to it.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadCount {
+    /// What was added without a crowd.
     word: AtomicU64,
+    /// What was added in a crowd; unset until there is a crowd.
     crowd: OnceLock<Stripes>,
 }
 
@@ -61,6 +63,7 @@ impl SpreadCount {
         crowd.add(weight);
     }
 
+    /// Returns the count: the sum of the word and the stripes.
     pub(crate) fn sum(&self) -> u64 {
         let crowd = self.crowd.get().map_or(0, Stripes::sum);
         self.word.load(Ordering::Relaxed).wrapping_add(crowd)
@@ -75,7 +78,7 @@ impl Stripes {
         self.0[own_stripe()].0.fetch_add(weight, Ordering::Relaxed)
     }
 
-    /// The sum of all stripes.
+    /// Returns the sum of all stripes.
     pub(crate) fn sum(&self) -> u64 {
         let of = |stripe: &Stripe| stripe.0.load(Ordering::Relaxed);
         self.0.iter().map(of).fold(0, u64::wrapping_add)

@@ -16,7 +16,9 @@ pub(crate) struct RefusalTerms {
     pub(crate) name: &'static str,
     /// The label in metrics and logs.
     pub(crate) label: &'static str,
+    /// The status of the HTTP response.
     pub(crate) status: StatusCode,
+    /// The code of the gRPC status.
     pub(crate) grpc: u8,
     pub(crate) retry: Retry,
     /// The type of a problem document, from IANA's registry; `None` if no type fits.

@@ -186,6 +186,7 @@ const LEAST_FIRST: u64 = LONGEST_INTERVAL.as_nanos() as u64;
 /// ticks of 54 years would leave less room for numbers that are packed into words.
 const CALENDAR: u64 = 420 * 86_400 * 1_000_000_000;
 
+/// The first reading of the system's clock, and the tick at that time.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 static MONOTONIC_START: LazyLock<(std::time::Instant, Tick)> = LazyLock::new(|| {
     let now = std::time::Instant::now();
@@ -204,7 +205,7 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// The reading at `now` of a clock whose reading was `tick` at `first`.
+/// Returns the reading at `now` of a clock whose reading was `tick` at `first`.
 fn reading(first: std::time::Instant, tick: Tick, now: std::time::Instant) -> Tick {
     match now.checked_duration_since(first) {
         Some(since) => tick + since,

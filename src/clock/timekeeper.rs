@@ -52,6 +52,7 @@ struct Time {
     /// The time at which the engine's time stands still after the clock has stepped back, in ns;
     /// otherwise 0, or a time that has passed.
     stands: AtomicU64,
+    /// The step back that is being waited out, if there is one.
     behind: Lock<Option<Behind>>,
 }
 
@@ -216,6 +217,7 @@ impl Timekeeper {
         now
     }
 
+    /// Returns the time of a reading that is behind `seen` or far ahead of the latest time.
     #[cold]
     fn doubt(&self, now: Tick, seen: Tick) -> Tick {
         // A reading behind `seen` may be old by now, so the clock is read again.

@@ -13,6 +13,7 @@ use super::value::{Datum, find};
 use crate::rule::{FlowRule, KeyedRule};
 use crate::store::WhenDown;
 
+/// The key of the settings of a cluster rule.
 const CONFIG: &str = "clusterConfig";
 /// The effect of a setting that a token server ignores.
 const IGNORED_BY_SERVERS: &str =
@@ -116,6 +117,7 @@ pub(super) fn of(fields: &mut Fields<'_>, falls_back: bool, is_rate: bool) -> Op
     None
 }
 
+/// Reads the settings of a cluster rule; see [`of`].
 fn read(fields: &mut Fields<'_>, falls_back: bool) -> Cluster {
     let path = fields.path_of(CONFIG);
     let empty = Vec::new();

@@ -122,6 +122,8 @@ impl<'a> Fields<'a> {
         self.knows_all = true;
     }
 
+    /// Reads the value of `key`, and marks the key as known. A value that `convert` does not accept
+    /// is reported; the message describes the `allowed` values.
     fn read<T>(
         &mut self,
         key: &'static str,
@@ -353,6 +355,7 @@ impl<'a> Fields<'a> {
         std::mem::take(&mut self.problems)
     }
 
+    /// Reports the keys of the table that were not read.
     fn report_unknown(&mut self) {
         // In Sentinel's form, a known key is suggested for an unknown key only if the table lacks
         // the known key.

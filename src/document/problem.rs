@@ -109,6 +109,7 @@ pub struct Problems(Vec<Problem>);
 // === impl Problem ===
 
 impl Problem {
+    /// Creates the error for a value that is not `allowed`.
     pub(super) fn refused(
         path: impl Into<String>,
         value: impl Into<String>,
@@ -117,14 +118,17 @@ impl Problem {
         Self::new(Nature::Refused, path.into(), value.into(), allowed.into())
     }
 
+    /// Creates the error for an unknown key that looks like the `known` key.
     pub(super) fn misspelt(path: String, value: String, known: &str) -> Self {
         Self::new(Nature::Misspelt, path, value, format!("`{known}`"))
     }
 
+    /// Creates the warning that a value has another effect, which `note` describes.
     pub(super) fn ignored(path: String, value: String, note: impl Into<String>) -> Self {
         Self::new(Nature::Ignored, path, value, note.into())
     }
 
+    /// Creates the warning about a value whose rule does what was meant.
     pub(super) fn noted(path: String, value: String, note: impl Into<String>) -> Self {
         Self::new(Nature::Noted, path, value, note.into())
     }

@@ -33,6 +33,7 @@ pub struct Hooks {
     /// The union of the events that the hooks want. Read first, as most engines have no hooks.
     pub(super) wanted: AtomicU32,
     pub(super) list: ArcSwap<Vec<NamedHook>>,
+    /// Held while the list is changed.
     pub(super) writer: Lock<()>,
     pub(super) panics: AtomicU64,
 }
@@ -88,6 +89,7 @@ impl Hooks {
         self.panics.load(Ordering::Relaxed)
     }
 
+    /// Replaces the list by a copy that `change` has changed. Returns the result of `change`.
     fn change<T>(&self, change: impl FnOnce(&mut Vec<NamedHook>) -> T) -> T {
         let writer = self.writer.lock();
         let mut hooks = Vec::clone(&self.list.load());

@@ -29,6 +29,7 @@ use crate::stat::{Histogram, Totals};
 #[derive(Debug)]
 pub(super) struct Collector {
     families: Vec<Family>,
+    /// The labels that all samples of the present engine have.
     base: Vec<(&'static str, Text)>,
     /// The id of the resource whose counts are being added; 0 for all other samples.
     resource_id: u64,
@@ -99,6 +100,7 @@ impl Collector {
         self.families
     }
 
+    /// Adds a sample to the family `id`, with the common labels and `labels`.
     pub(super) fn push<const N: usize>(
         &mut self,
         id: Id,
@@ -111,6 +113,7 @@ impl Collector {
         self.families[id as usize].push(all, value, self.resource_id);
     }
 
+    /// Adds a count without further labels to the family `id`.
     pub(super) fn count(&mut self, id: Id, count: u64) {
         self.push(id, [], Value::Count(count));
     }
@@ -226,6 +229,8 @@ impl Collector {
         (rows, resources)
     }
 
+    /// Adds the samples of one resource. `reasons` are the kinds of refusals to show even if none
+    /// was counted.
     fn add_row(&mut self, row: &Row, reasons: u16, limits: &ResourceLimits<'_>) {
         let own = || {
             [

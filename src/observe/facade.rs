@@ -63,6 +63,7 @@ pub struct Facade {
 struct PublishedFigures {
     /// The number of publications.
     round: u64,
+    /// The gauges that the last publication had, to set those that are gone to 0.
     gauges: HashMap<Key, ()>,
     totals: HashMap<Key, PublishedTotal>,
 }
@@ -79,14 +80,16 @@ struct PublishedTotal {
     resource_id: u64,
 }
 
-/// The rules with series in a publication, each with the name of its engine. `partial` holds the
-/// engines that have left rules out: their rules can be absent and still exist.
+/// The rules with series in a publication.
 #[derive(Default)]
 struct PresentRules {
+    /// The rules, each with the name of its engine.
     rules: HashSet<[Option<String>; 2]>,
+    /// The engines that have left rules out: their rules can be absent and still exist.
     partial: HashSet<Option<String>>,
 }
 
+/// The target, level and module with which series are registered.
 const METADATA: Metadata<'static> =
     Metadata::new("tower_sentinel", Level::INFO, Some("tower_sentinel"));
 

@@ -310,6 +310,7 @@ impl Family {
         SPECS.iter().map(empty).collect()
     }
 
+    /// Adds a sample. The family becomes a histogram with the first durations by ranges.
     pub(super) fn push(&mut self, labels: Labels, value: Value, resource_id: u64) {
         if matches!(
             &value,
@@ -371,6 +372,7 @@ impl Family {
         self.spec.help
     }
 
+    /// Returns whether the samples are the numbers of rules that are left without series.
     #[cfg(feature = "metrics")]
     pub(super) fn is_rules_left_out(&self) -> bool {
         self.spec.name == SPECS[Id::RulesLeftOut as usize].name

@@ -50,12 +50,14 @@ struct RoundState<T> {
     left: u32,
 }
 
-/// The output of a run: a text, the time at which it was complete, and the number of resources that
-/// were read for it.
+/// The output of a run.
 #[derive(Clone)]
 struct RunOutput<T> {
+    /// The text.
     it: T,
+    /// When the text was complete.
     at: Tick,
+    /// The number of resources that were read for it, which sets the length of the pause.
     read: usize,
 }
 
@@ -133,6 +135,7 @@ impl<T: Clone + Send + 'static> Rounds<T> {
         self.state.lock().run = None;
     }
 
+    /// Decides what a new request does, and begins a run if none is running and the pause is over.
     fn step(&self) -> LookStep<T> {
         let now = (self.now)();
         let state = &mut *self.state.lock();
@@ -167,6 +170,7 @@ impl<T: Clone + Send + 'static> Rounds<T> {
         }
     }
 
+    /// Begins a run, which gets the text of the previous run.
     fn begin(&self, state: &mut RoundState<T>) -> Arc<SharedRun<RunOutput<T>>> {
         let before = state.run.take().and_then(|run| run.done());
         let before = before.flatten().map(|made| made.it);
@@ -196,6 +200,7 @@ impl<T: Clone> SharedRun<T> {
         })))
     }
 
+    /// Returns the result; `None` if the work is not done, and `Some(None)` if it has panicked.
     fn done(&self) -> Option<Option<T>> {
         self.0.lock().done.clone()
     }

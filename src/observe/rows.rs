@@ -37,13 +37,16 @@ pub(super) struct Reasons<'a> {
 /// Calls per second that flow rules allow for each resource, from rules that count all its calls.
 #[derive(Debug, Default)]
 pub(super) struct ResourceLimits<'a> {
+    /// The limits of the rules that name a resource, by its name.
     of_one: HashMap<&'a str, Scopes>,
+    /// The limits of the rules for all resources, for resources that no rule names.
     of_all: Scopes,
 }
 
 /// The tightest limit within a process, and over all processes of a store, in calls per second.
 type Scopes = [Option<f64>; 2];
 
+/// The labels of the two [`Scopes`].
 const SCOPES: [&str; 2] = ["process", "shared"];
 
 /// Returns whether `rule` can refuse a call with `kind`.
@@ -87,6 +90,7 @@ impl Row {
         sorted
     }
 
+    /// Adds the figures of another resource of the same name and direction.
     fn merge(&mut self, other: Self) {
         self.id = self.id.min(other.id);
         self.totals.add(&other.totals);
@@ -168,6 +172,7 @@ impl<'a> Reasons<'a> {
         reasons
     }
 
+    /// Returns the kinds to show for a resource, as a bit for each [`BlockKind`].
     pub(super) fn of_row(&self, row: &Row) -> u16 {
         let own = self.of_one.get(&*row.name).copied().unwrap_or_default();
         let inbound = match row.direction {

@@ -61,6 +61,7 @@ struct Figures {
     state: BreakerState,
     retry_after: Option<Duration>,
     in_state_for: Duration,
+    /// How often the breaker has entered each state.
     entered: [u64; BreakerState::ALL.len()],
     bad_calls: u64,
     since_last_bad_call: Option<Duration>,

@@ -57,7 +57,9 @@ pub(crate) struct Details {
 /// The counts of the resources that were evicted before a reading ended.
 #[derive(Debug)]
 pub(crate) struct Evicted {
+    /// The number of evicted resources.
     pub(crate) count: u64,
+    /// Their totals, inbound and outbound.
     pub(crate) totals: [Totals; 2],
 }
 
@@ -80,6 +82,7 @@ pub(crate) async fn read_resources_paced(
     walk(registry, pace, work, None, read).await
 }
 
+/// Calls `read` with each resource, at `moment` or, without a moment, at the time of each resource.
 async fn walk(
     registry: &Registry,
     pace: &mut StepPace,
@@ -196,6 +199,7 @@ impl ResourceReading<'_> {
         self.at_present(self.resource.clone())
     }
 
+    /// Adds the time at which `resource` is read.
     fn at_present(&self, resource: Arc<Resource>) -> PresentResource {
         let time = &self.registry.shared().time;
         let moment = self.moment.unwrap_or_else(|| time.read());

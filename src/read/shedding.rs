@@ -22,7 +22,9 @@ use crate::call::Criticality;
 pub struct Shedding {
     /// The number of classes that are shut, from the least important one on.
     shut: u8,
+    /// The number of calls in flight up to which each class is admitted.
     bounds: [u32; 4],
+    /// The weights that were admitted and refused, for each class.
     counts: [(u64, u64); 4],
 }
 

@@ -53,6 +53,7 @@ impl FileAccess {
     }
 }
 
+/// Returns an error if the file at `path` is not a regular file.
 fn regular(path: &Path, metadata: &Metadata) -> Result<(), SourceError> {
     if metadata.is_file() {
         return Ok(());
@@ -76,6 +77,7 @@ fn regular(path: &Path, metadata: &Metadata) -> Result<(), SourceError> {
 fn writable_by_anyone(path: &Path, file: &Metadata) -> io::Result<Option<String>> {
     use std::os::unix::fs::MetadataExt;
 
+    // The bits of a mode: every user may write; only owners may replace the files of a directory.
     const ANYONE: u32 = 0o002;
     const STICKY: u32 = 0o1000;
     // In a sticky directory, such as /tmp, only owners replace their files.

@@ -82,6 +82,7 @@ pub struct SystemProbe {
     clock: Arc<dyn Clock>,
     /// The groups with CPU quotas; `None` if they could not be located.
     groups: Option<Groups>,
+    /// The groups with memory limits; `None` if they could not be located.
     memory_groups: Option<Groups>,
     cpu: Lock<Cpu>,
 }
@@ -90,6 +91,7 @@ pub struct SystemProbe {
 #[derive(Debug)]
 struct Cpu {
     last: CounterReading,
+    /// The smoothed share of the CPU time, between 0 and 1.
     smoothed: Option<f64>,
 }
 
@@ -97,7 +99,9 @@ struct Cpu {
 #[derive(Clone, Copy, Debug)]
 struct CounterReading {
     at: Tick,
+    /// The CPU time of the process.
     process: Option<Duration>,
+    /// The CPU time of the machine.
     host: Option<HostTime>,
 }
 

@@ -10,6 +10,7 @@ use crate::blocked::SystemReason;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RuleLimit<T> {
     pub(crate) value: T,
+    /// The number of the rule.
     pub(crate) rule: u32,
 }
 

@@ -38,7 +38,8 @@ pub(crate) struct Provided {
     /// The number of requests that a proxy has forwarded, of the requests whose callers are
     /// distinguished by the address of the peer.
     forwarded: AtomicU32,
-    /// Whether any of these requests came without a proxy.
+    /// Whether any request whose caller is distinguished by the address of the peer came without a
+    /// proxy.
     has_unforwarded: AtomicBool,
 }
 
@@ -55,7 +56,9 @@ struct ByLayers {
     has_context: bool,
     has_tier: bool,
     has_criticality: bool,
+    /// The largest number of parameters of a layer.
     most_params: usize,
+    /// The names of all parameters of all layers.
     names: Vec<Arc<str>>,
     /// The parameters of each layer by their names, which may be empty.
     params: Vec<Box<[Arc<str>]>>,

@@ -35,6 +35,7 @@ pub(super) struct HeartBeat {
     pub(super) app: String,
     /// The address of the command server.
     pub(super) server: SocketAddr,
+    /// The address that beats report; `None` for the local address of the connection.
     pub(super) advertise: Option<IpAddr>,
     pub(super) access: Arc<KnownPeers>,
     pub(super) state: Arc<BeatState>,
@@ -106,6 +107,7 @@ impl HeartBeat {
         }))
     }
 
+    /// Returns the request of a beat, which reports the command server at `ip`.
     fn request(&self, ip: IpAddr) -> String {
         let since = since_1970();
         let form = format!(

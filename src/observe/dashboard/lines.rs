@@ -30,6 +30,7 @@ struct MetricSecond {
 
 /// The first `most` of all seconds that were added, in the order of time and name.
 struct FirstSeconds {
+    /// The seconds by their start in unix time, in milliseconds, and the name of the resource.
     seconds: BTreeMap<(i64, Arc<str>), MetricSecond>,
     /// The maximum number of seconds kept.
     most: usize,
@@ -110,6 +111,7 @@ pub(super) async fn lines(
 // === impl FirstSeconds ===
 
 impl FirstSeconds {
+    /// Adds the counts of the resource `name` in the second that begins at `millis`, in unix time.
     fn add(&mut self, millis: i64, name: &Arc<str>, counts: &NodeBucket, concurrency: u32) {
         if self.seconds.len() >= self.most {
             // A second after `most` others is not needed: additions only move it further back.

@@ -60,8 +60,11 @@ pub(super) struct Merged {
 /// A [`Merged`] before its rules are checked together.
 #[derive(Debug, Default)]
 struct Merging {
+    /// All rules after the change.
     after: Vec<Rule>,
+    /// As in [`Merged`].
     missing: Vec<String>,
+    /// As in [`Merged`].
     edited: usize,
 }
 
@@ -141,6 +144,8 @@ impl Merged {
     }
 }
 
+/// Merges the `pushed` rules into `rules`, one by one. `shown` holds each of `rules` in its form;
+/// `None` for a rule that the dashboard does not show.
 fn merged_each(rules: &Rules, shown: &[Option<ShownRule>], pushed: Vec<Rule>) -> Merging {
     let mut pushed: Vec<Option<Rule>> = pushed.into_iter().map(Some).collect();
     let mut after: Vec<Option<Rule>> = vec![None; rules.len()];
@@ -198,6 +203,7 @@ fn is_alike(shown: &Rule, pushed: &Rule) -> bool {
     is_same && is_of_same_calls(shown, pushed)
 }
 
+/// Returns whether both rules have the same kind, resource and origin.
 fn is_of_same_calls(shown: &Rule, pushed: &Rule) -> bool {
     let origin = |rule: &Rule| match rule {
         Rule::Flow(rule) => rule.get_for_origin().map(str::to_owned),

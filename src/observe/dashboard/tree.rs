@@ -19,7 +19,9 @@ use crate::engine::registry::Registry;
 use crate::read::{ResourceReading, read_resources_paced};
 use crate::stat::{Event, Node, average_rt};
 
+/// The name of the root in Sentinel.
 const ROOT: &str = "machine-root";
+/// The name of the entrance, which is the default context of Sentinel.
 const ENTRANCE: &str = "sentinel_default_context";
 
 /// The figures of a resource, or the sums over several resources.
@@ -162,6 +164,7 @@ pub(super) async fn list(registry: &Registry, is_busy: bool, pace: &mut StepPace
     nodes.into_text()
 }
 
+/// Returns the present time in milliseconds since 1970.
 fn millis() -> u64 {
     u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
 }

@@ -24,6 +24,7 @@ const MOST_STORE: u32 = 10;
 /// The maximum lines per minute on shedding. They have no summary, because the lines on refusals
 /// count the refused calls as well.
 const MOST_SHEDDING: u32 = 10;
+/// The period of the budgets.
 const MINUTE: Duration = Duration::from_secs(60);
 /// The maximum number of names in a summary.
 const MOST_NAMES: usize = 10;
@@ -88,6 +89,7 @@ impl LineBudget {
         }
     }
 
+    /// Adds a line on refusals if the budget allows. Otherwise notes the episode for the summary.
     pub(super) fn refusals(&mut self, refusals: Refusals, lines: &mut Vec<LogLine>) {
         let (spent, most) = match refusals.stage {
             Stage::Began => (&mut self.began, MOST_BEGAN),
@@ -123,6 +125,7 @@ impl LineBudget {
         self.unknown = self.unknown.saturating_add(more);
     }
 
+    /// Adds the lines on shedding that the budget allows, and drops the rest.
     pub(super) fn shedding(&mut self, due: Vec<LogLine>, lines: &mut Vec<LogLine>) {
         for line in due {
             if count_line(&mut self.shedding, MOST_SHEDDING) {
@@ -131,6 +134,7 @@ impl LineBudget {
         }
     }
 
+    /// Adds the lines on the store that the budget allows, and counts the rest for the summary.
     pub(super) fn store(&mut self, due: Vec<LogLine>, lines: &mut Vec<LogLine>) {
         for line in due {
             if count_line(&mut self.store, MOST_STORE) {

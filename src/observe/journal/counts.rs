@@ -70,17 +70,19 @@ struct Rise {
     last: Option<Tick>,
 }
 
-/// A watched source of rules, and whether it could be read at the last poll.
+/// A watched source of rules.
 #[derive(Debug)]
 pub(super) struct Watched {
     name: String,
     status: WatchStatus,
+    /// Whether the source could be read at the last poll.
     was_up: bool,
 }
 
-/// The counters that one poll reads.
+/// The counters that one poll reads; the fields are as in [`Counts`].
 #[derive(Debug, Default)]
 struct SeenCounts {
+    /// The id, the name and the refusals of each resource that is logged by name.
     listed: Vec<(u64, EpisodeKey, ByKind)>,
     newest: Option<u64>,
     total: ByKind,

@@ -21,6 +21,7 @@ pub(super) struct Episodes(BTreeMap<EpisodeKey, Episode>);
 
 #[derive(Debug)]
 struct Episode {
+    /// When the first refusal was seen.
     began: Tick,
     /// When the last refusal was seen.
     last: Tick,
@@ -35,6 +36,7 @@ struct Episode {
 pub(super) struct Refusals {
     pub(super) key: EpisodeKey,
     pub(super) stage: Stage,
+    /// The rule whose refusals have grown most since the last poll, if it is known.
     pub(super) rule: Option<String>,
     /// The time from the first refusal of the episode to the last.
     pub(super) lasted: Duration,
@@ -103,6 +105,7 @@ pub(super) fn sum(by_kind: &ByKind) -> u64 {
 }
 
 impl Episode {
+    /// Returns a line with the refusals that no summary has counted.
     fn line(&self, key: &EpisodeKey, stage: Stage, rule: Option<String>) -> Refusals {
         Refusals {
             key: key.clone(),

@@ -24,6 +24,7 @@ pub(super) struct Changed {
     pub(super) rule: String,
     pub(super) from: BreakerState,
     pub(super) to: BreakerState,
+    /// Why the breaker opened, as in [`BreakerEvent`].
     pub(super) value: Option<f64>,
     /// The number of changes in this record: `from` is the state before the first, `to` the state
     /// after the last.

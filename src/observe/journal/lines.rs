@@ -30,12 +30,14 @@ pub(super) enum LogLine {
     Breaker(Changed),
     /// The last change of a breaker that flaps, and the number of changes.
     Flapped(Changed, u64),
+    /// The changes of breakers that got no line.
     MoreBreakers {
         changes: u64,
         names: String,
     },
     /// The number of changes of the store that got no line.
     MoreStore(u64),
+    /// The number of all rules, and how many of them were added, changed and removed.
     RulesInForce {
         rules: usize,
         added: usize,

@@ -194,6 +194,7 @@ impl EditablePage {
         }
     }
 
+    /// Returns the problems of the rules in `body`, and how they differ from the rules in force.
     fn check(&self, body: &[u8]) -> Response<Bytes> {
         let before = self.page.sentinel.rules();
         let checked = read(body).and_then(|(after, warnings)| {
@@ -257,6 +258,7 @@ impl EditablePage {
         answer
     }
 
+    /// Opens or closes the breaker that `body` names.
     fn breaker(&self, body: &[u8]) -> Response<Bytes> {
         let Some((direction, name, body)) = target(body) else {
             return not_found();

@@ -72,8 +72,11 @@ pub(super) struct Gathered {
     pub(super) would_block: HashMap<String, u64>,
     pub(super) findings: Vec<Finding>,
     pub(super) store: Option<StoreStatus>,
+    /// The number of origins and contexts with a place in the table.
     pub(super) origins: usize,
+    /// The number of resources, origins and contexts that were evicted.
     pub(super) evicted: u64,
+    /// How often a call found no place in a table.
     pub(super) overflowed: u64,
     /// The texts that were written from this reading, by query.
     texts: Lock<Vec<(StateQuery, Arc<SharedRun<Bytes>>)>>,
@@ -85,6 +88,7 @@ pub(super) struct PageRow {
     /// The position of the name in [`Gathered::names`](Gathered).
     name: Range<usize>,
     pub(super) direction: Direction,
+    /// Whether the page shows the resource.
     pub(super) is_listed: bool,
     /// Rates of passes, refusals, completions and errors.
     pub(super) rates: [f64; RATES.len()],

@@ -2,9 +2,13 @@
 //! second.
 
 pub(crate) struct Oracle {
+    /// The threshold, in tokens per second.
     q: f64,
+    /// The cold factor.
     f: f64,
+    /// The stored tokens up to which the rule is warm.
     warning: f64,
+    /// The maximum of stored tokens.
     max: f64,
     /// The length of a step in seconds.
     pub(crate) step: u64,
