@@ -49,11 +49,14 @@ pub(super) struct Scene {
 pub(super) struct SceneFigures {
     /// The fraction of the critical calls that were served in time, during the whole trouble.
     pub(super) critical: f64,
+    /// The same fraction for the normal calls.
     pub(super) normal: f64,
     /// The fraction of the critical calls that were served in time, from 2 s after the start of the
     /// trouble.
     pub(super) critical_later: f64,
+    /// The same fraction for the normal calls.
     pub(super) normal_later: f64,
+    /// The same fraction for the sheddable calls.
     sheddable_later: f64,
     /// The work of the calls that ended in time, as a fraction of what the slots can do.
     pub(super) goodput: f64,
@@ -159,7 +162,8 @@ pub(super) fn limiter(start: u32, burst: Duration) -> Limiter {
 /// A spike: twelve times as many sheddable calls as usual.
 const SPIKE: Trouble = Trouble::Loads(loads(0.04, 0.36, 4.8));
 
-/// The worst results that a run of a scene may have. Fractions are in percent.
+/// The worst results that a run of a scene may have: see the fields of [`SceneFigures`]. Fractions
+/// are in percent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bar {
     pub(super) critical: f64,

@@ -50,7 +50,8 @@ pub(crate) struct Limiter {
     admitted: [AtomicU64; CLASSES],
     /// The weights of the refused calls of each class.
     refused: [AtomicU64; CLASSES],
-    /// 1 once calls were refused although the service was not slow, only because of the ceiling.
+    /// 1 once calls were refused only because of the ceiling, while the service was not slow;
+    /// otherwise 0.
     at_ceiling: AtomicU32,
     /// The counter that selects the next retry time.
     turns: AtomicU32,

@@ -30,22 +30,25 @@ use crate::call::Importance;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Shed {
+    /// The bound of each class on the calls in flight.
     bounds: [AtomicU32; CLASSES],
     /// The difference between the bounds of the first and the last cohort of a class; 0 except for
     /// the marginal class.
     spreads: [AtomicU32; CLASSES],
     /// The generation of the published bounds and spreads.
     published: AtomicU32,
+    /// The [`Strictness`] in force, as one word.
     word: AtomicU64,
-    /// The classes of which calls arrived, one bit each: in this window (`seen`), and in the
-    /// previous ones (`recent`).
+    /// The classes of which calls arrived in this window, one bit each.
     seen: AtomicU32,
+    /// The classes of which calls arrived in the previous windows, one bit each.
     recent: AtomicU32,
     /// The fewest calls in flight after the end of a call, in this window.
     lowest: AtomicU32,
     /// The refused calls of each class in this window.
     refused: [AtomicU32; CLASSES],
-    /// Flags that refusals set for the next closer of a window of samples: [`REFUSED`], [`BEGAN`].
+    /// Flags that refusals set for the next closer of a window of samples: [`REFUSED`] and
+    /// [`BEGAN`].
     flags: AtomicU32,
     frame: FrameCell,
 }
@@ -67,8 +70,11 @@ struct FrameCell {
 /// The counts of a window of bounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowFigures {
+    /// The fewest calls in flight after the end of a call.
     pub(super) lowest: u32,
+    /// The refused calls of each class.
     refused: [u32; CLASSES],
+    /// The classes of which calls arrived, one bit each.
     pub(super) seen: u32,
 }
 
@@ -129,7 +135,7 @@ impl Shed {
             return bound;
         };
         let spread = self.spreads[class].load(Ordering::Relaxed);
-        // If the bound of the class admits a call at all, so does that of each cohort.
+        // If the bound of the class admits any call, so does the bound of each cohort.
         let least = bound.min(1);
         bound.saturating_sub(cohort.share(spread)).max(least)
     }

@@ -22,6 +22,7 @@ pub(crate) const SHEDDABLE: usize = 3;
 
 /// Decides how many calls may be in flight.
 pub(crate) trait Policy {
+    /// Returns the current limit on the calls in flight.
     fn limit(&self) -> u32;
 
     /// Returns whether a call of this class is admitted while `in_flight` other calls are in

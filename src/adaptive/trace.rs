@@ -19,6 +19,7 @@ pub(crate) struct ServedCall {
 pub(crate) struct Trace {
     /// The limit at the start and after each change, with the time.
     limits: Vec<(Duration, u32)>,
+    /// The calls that were admitted and have ended.
     pub(crate) ended: Vec<ServedCall>,
     /// The times at which calls arrived, by class.
     arrivals: [Vec<u64>; 4],

@@ -11,9 +11,9 @@
 //! one window, and its sample in the next or the previous one. A full window ignores further calls
 //! until it closes.
 //!
-//! [`WindowSpan`] tells calls when the window may close. It is only a hint: the closer, of which
-//! there is one at a time, decides by the terms. All accesses are relaxed: additions are never
-//! lost, and no other data is published with them.
+//! By [`WindowSpan`], calls check whether the window may close. It is only a hint: the closer, of
+//! which there is one at a time, decides by the terms. All accesses are relaxed: additions are
+//! never lost, and no other data is published with them.
 
 use std::time::Duration;
 
@@ -34,20 +34,23 @@ const MAX_RT: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WindowTerms {
     pub(super) opened: Tick,
-    /// The window closes once this time has passed and there are `needed` samples, …
+    /// The time from which the window closes with `needed` samples.
     pub(super) due: Tick,
+    /// The number of samples with which the window closes from `due` on.
     pub(super) needed: u32,
-    /// … or this time has passed and there are `few` samples, …
+    /// The time from which the window closes with `few` samples.
     pub(super) late: Tick,
+    /// The number of samples with which the window closes from `late` on.
     pub(super) few: u32,
-    /// … or this time has passed, …
+    /// The time from which the window closes with any number of samples.
     pub(super) latest: Tick,
-    /// … or at most this many calls are in flight; 0 disables this condition.
+    /// The window closes at any time if at most this many calls are in flight; 0 disables this
+    /// condition.
     pub(super) calm: u32,
     /// The minimum length of the window is ten of its mean response times, but at most this time;
     /// zero disables this condition.
     pub(super) first: Duration,
-    /// Calls that end before this are not counted.
+    /// Calls that end before this time are not counted.
     pub(super) since: Tick,
 }
 
@@ -56,11 +59,13 @@ pub(super) struct WindowTerms {
 pub(super) struct Samples {
     /// When the window opened.
     pub(super) opened: Tick,
+    /// The number of samples.
     pub(super) count: u32,
+    /// The sum of the response times, in nanoseconds.
     pub(super) sum_ns: u64,
-    /// The most calls in flight at the end of a call, that call included.
+    /// The largest number of calls in flight at the end of a call, including that call.
     pub(super) peak: u32,
-    /// The fewest calls in flight at the end of a call, that call included.
+    /// The smallest number of calls in flight at the end of a call, including that call.
     pub(super) least: u32,
 }
 

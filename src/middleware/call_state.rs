@@ -27,14 +27,14 @@ pin_project! {
         Running {
             #[pin]
             future: S::Future,
-            // None if the call was skipped.
+            // The entry of the call; `None` if the call was skipped.
             entry: Option<Entry>,
         },
         Waiting {
             wait: Box<Wait<S, Req>>,
         },
         Refused {
-            // Taken when the future is ready.
+            // The refusal, which is taken when the future becomes ready.
             refusal: Option<R>,
         },
     }

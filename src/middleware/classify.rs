@@ -331,8 +331,8 @@ pub trait Classify: Send + Sync + 'static {
 /// | gRPC, by its status | `UNKNOWN`, `DEADLINE_EXCEEDED`, `INTERNAL`, `UNAVAILABLE`, `DATA_LOSS` | `RESOURCE_EXHAUSTED`; no status at all | all others |
 ///
 /// A server sends 408 to a client that is slow to send its request. Some timeout layers
-/// also send it when the call itself took too long, and only that would be a failure. If
-/// yours does, let it send 504 instead, or classify 408 yourself.
+/// also send it when the call itself took too long, and only this case would be a failure. If
+/// you use such a layer, let it send 504 instead, or classify 408 yourself.
 ///
 /// A response counts as gRPC if it has gRPC's content type and HTTP status 200. Any other
 /// HTTP status is judged as such, even with that content type.

@@ -13,8 +13,8 @@ use crate::engine::call::meter::Meter;
 use crate::engine::call::rare::BodyUnits;
 use crate::key::Head;
 
-/// The most units in which one layer reserves: the estimates of a call are collected in an array of
-/// this length.
+/// The maximum number of units in which one layer reserves: the estimates of a call are collected
+/// in an array of this length.
 pub(super) const MOST_UNITS: usize = 8;
 
 type UnitEstimate = dyn Fn(Head<'_>) -> u32 + Send + Sync;
@@ -43,8 +43,8 @@ impl<M> SentinelLayer<M> {
     ///
     /// The reservation of a call is released when the call has ended and its last meter is dropped,
     /// so a client that keeps the extensions of a response keeps its reservation as well. If two
-    /// layers of the same direction are nested, the meter of the inner one reports to the outer
-    /// one, too.
+    /// layers of the same direction are nested, the meter of the inner layer also reports to that
+    /// of the outer layer.
     ///
     /// If the method is called twice for one unit, the last call counts. `estimate` is called for
     /// each request, also where no rule limits costs. It should cap values that clients write into
@@ -241,7 +241,7 @@ impl Default for CostSettings {
 // === impl Settings ===
 
 impl Settings {
-    /// Reports the costs that the head of `response` shows to `meter` and, for an outbound call,
+    /// Reports to `meter` the costs that the head of `response` shows and, for an outbound call,
     /// adds the meter to the response.
     #[cold]
     #[inline(never)]

@@ -158,7 +158,7 @@ where
         let (settings, class) = (this.settings.as_deref(), *this.class);
         if let CallStateProj::Running { future, entry } = this.state.as_mut().project() {
             let _restore = class.map(Importance::enter);
-            // In place, as passing the answer on would copy it.
+            // Handled in place, as passing the answer to another function would copy it.
             return end_on_panic(entry, |entry| {
                 let mut polled = future.poll(cx);
                 if let Poll::Ready(answer) = &mut polled {

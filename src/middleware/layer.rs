@@ -405,12 +405,12 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.weight = Some(Arc::new(weigh)))
     }
 
-    /// Sets how much each call matters where there are too many, for an
+    /// Sets how important each call is under overload, for an
     /// [`AdaptiveRule`](crate::AdaptiveRule): see [`Criticality`]. A call for which `rank` returns
     /// `None` is [`Critical`](Criticality::Critical), and so is every call by default.
     ///
-    /// Only calls of one resource are compared. So where routes shall yield to others, let one rule
-    /// judge them together: [`named("api")`](Self::named).
+    /// Only calls of one resource are compared. So if some routes are to yield to others, let one
+    /// rule judge them together: [`named("api")`](Self::named).
     ///
     /// A layer that also [propagates](Self::propagate_criticality) classes calls `rank` twice for a
     /// request.
@@ -446,10 +446,10 @@ impl<M> SentinelLayer<M> {
     }
 
     /// Sets which calls of a class are refused together: see [`Cohort`]. By default calls have no
-    /// cohort. A call for which `group` returns `None` is in the cohort in the middle, 64.
+    /// cohort. A call for which `group` returns `None` is in the middle cohort, 64.
     ///
     /// Calls of one page or one user should be in one cohort, by [`Cohort::of_key`]: then, where a
-    /// class is refused in part, most calls of the group pass, or no call does. A layer that
+    /// class is refused in part, most calls of a cohort pass, or none of them. A layer that
     /// [propagates](Self::propagate_criticality) classes propagates cohorts as well, and calls
     /// `group` twice for a request.
     ///
@@ -550,7 +550,7 @@ impl<M> SentinelLayer<M> {
     /// [`poll_ready`](tower_service::Service::poll_ready) returns at once is still returned by the
     /// layer, and belongs to no call.
     ///
-    /// Then nothing holds callers back but the rules. Without a rule that limits how many calls
+    /// Then only the rules hold callers back. Without a rule that limits how many calls
     /// run, any number of them wait for the inner service. To refuse these calls instead, put
     /// tower's `LoadShed` around the inner service.
     ///

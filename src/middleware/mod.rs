@@ -92,9 +92,9 @@ pub use service::SentinelService;
 /// assert!(error.is::<Blocked>());
 /// ```
 ///
-/// It is the box of tower, and not a type of its own, so that errors need no second box on their way
-/// through other layers and are still found by `is` and `downcast_ref`. The standard library does
-/// not convert it by `?` into a box that is not `Send`, but a cast does:
+/// It is the same type as tower's `BoxError`, and not a new type, so that errors need no second box
+/// on their way through other layers and are still found by `is` and `downcast_ref`. The operator
+/// `?` does not convert it into a box that is not `Send`, but a cast does:
 ///
 /// ```
 /// use std::error::Error;

@@ -20,8 +20,8 @@ impl<M> SentinelLayer<M> {
     /// layer that ends calls [at their head](SentinelLayer::at_head) have no class either.
     ///
     /// In an [outbound](Self::outbound) layer the class is written into the header `x-criticality`,
-    /// which the layer of the next server reads by a [`CriticalityHeader`]. The class is that from
-    /// `criticality`, or else that in the extensions of the request, or else the current one; a
+    /// which the layer of the next server reads by a [`CriticalityHeader`]. The class is the result
+    /// of `criticality`, else the class in the extensions of the request, else the current class; a
     /// request without a class is sent without the header. A header that is already there stays. So
     /// a proxy in front of untrusted clients has to remove it: its own peers would take a client's
     /// header for the proxy's.
@@ -112,7 +112,7 @@ impl Settings {
     }
 
     /// The class that the layer names. If there is none and the layer propagates classes, the class
-    /// in the request or, for an outbound call, the current one.
+    /// in the request or, for an outbound call, the current class.
     fn find_class(&self, head: Head<'_>) -> Option<Criticality> {
         let named = self.rank.as_ref().and_then(|rank| rank(head));
         if named.is_some() || !self.propagates {

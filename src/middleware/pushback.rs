@@ -29,7 +29,7 @@ fn pushback(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
         return after.parse().ok().map(Duration::from_secs);
     }
     let until = date(after)?;
-    // By the service's own clock if it sends a `Date`, as ours can differ.
+    // Compared with the service's clock if it sends a `Date`, as the local clock can differ.
     let now = text(headers, &DATE).and_then(date);
     until.checked_sub(now.unwrap_or_else(since_1970))
 }

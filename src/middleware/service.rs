@@ -70,7 +70,7 @@ use crate::engine::call::waiting::Waiting;
 pub struct SentinelService<S, M = Respond> {
     inner: S,
     settings: Arc<Settings>,
-    /// Whether `poll_ready` let the caller call although `inner` was not ready.
+    /// Whether `poll_ready` returned that this service is ready although `inner` was not.
     is_unready: bool,
     mode: PhantomData<M>,
 }

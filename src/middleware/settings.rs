@@ -22,7 +22,7 @@ use crate::middleware::rejection::{
 };
 use crate::sentinel::Sentinel;
 
-/// The most parameters that a layer can extract from a request.
+/// The maximum number of parameters that a layer can extract from a request.
 pub(super) const MOST_PARAMS: usize = 8;
 
 pub(super) type Choose = dyn Fn(Head<'_>) -> bool + Send + Sync;
@@ -42,16 +42,18 @@ pub(super) struct Settings {
     pub(super) tier: Option<Arc<dyn KeyExtractor>>,
     pub(super) prioritize: Option<Arc<Choose>>,
     pub(super) weight: Option<Arc<Weigh>>,
+    /// Returns the importance class of a request, if the request has one.
     pub(super) rank: Option<Arc<Rank>>,
     pub(super) costs: CostSettings,
+    /// Returns the cohort of a request, if the request has one.
     pub(super) group: Option<Arc<AskCohort>>,
     /// Whether the layer propagates the class of a call.
     pub(super) propagates: bool,
     /// Whether calls can have another class than the default, or a cohort.
     pub(super) has_classes: bool,
-    /// `None`: [`Auto`] with its defaults.
+    /// Creates the responses of refusals; `None`: [`Auto`] with its defaults.
     pub(super) rejection: Option<Arc<dyn Rejection>>,
-    /// `None`: `ByStatus`.
+    /// Decides which responses are failures; `None`: `ByStatus`.
     pub(super) classify: Option<Arc<dyn Classify>>,
     pub(super) completion: Completion,
     pub(super) fields: RateLimitFields,
@@ -62,8 +64,8 @@ pub(super) struct Settings {
     pub(super) judge_first: bool,
     /// Whether anything besides the resource is extracted from requests.
     pub(super) asks_more: bool,
-    /// Whether responses need nothing but the defaults, so that a call need not
-    /// take the settings along.
+    /// Whether responses need only the defaults, so that their futures need no copy of the
+    /// settings.
     pub(super) is_plain: bool,
     pub(super) reported: ReportedOnce,
 }

@@ -75,7 +75,7 @@ use crate::rule::check_template;
 ///
 /// # Panics
 ///
-/// Panics if a template is invalid, does not begin with `/`, or conflicts with another.
+/// Panics if a template is invalid, does not begin with `/`, or conflicts with another template.
 #[track_caller]
 pub fn paths<T: AsRef<str>>(
     templates: impl IntoIterator<Item = T>,
@@ -105,7 +105,7 @@ pub fn paths<T: AsRef<str>>(
 fn has_dot_segment(path: &str) -> bool {
     Encoded::path(path).with_text(|path| {
         path.split(['/', '\\'])
-            // Some servers take the text behind a semicolon for a parameter.
+            // Some servers read the text after a semicolon as a parameter.
             .map(|segment| segment.split(';').next().unwrap_or(segment))
             .any(|segment| matches!(segment, "." | ".."))
     })

@@ -19,11 +19,13 @@ use crate::system::Sampler;
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct CompiledRules {
+    /// The quotas that are judged on the node's ring.
     quotas: Box<[Quota]>,
     /// For each quota, the index of its rule in the set.
     rules: Box<[u32]>,
     /// Dedicated rings and queues; `None` for most resources, which have neither.
     extra: Option<Box<ExtraRings>>,
+    /// How many calls can wait at once.
     max_waiting: u32,
 }
 

@@ -41,7 +41,9 @@ struct CostRule {
 pub(crate) struct Accounts {
     /// One account for each rule on all callers, in the order of the rules.
     all: SmallVec<Account, 2>,
+    /// The accounts under keyed rules.
     by_key: KeyAccounts,
+    /// The accounts under shared rules.
     pub(crate) shared: SmallVec<LeaseAccount, 1>,
 }
 

@@ -41,6 +41,7 @@ pub(crate) struct FieldTerms {
     pub(crate) name: &'static str,
     /// The name of the setting in [problems](super::InvalidRule::field) of the rule.
     pub(crate) shown_as: &'static str,
+    /// Whether a document must have the setting.
     pub(crate) needed: Needed,
     /// The settings of earlier rows that a rule cannot have together with this setting.
     pub(crate) not_beside: &'static [&'static str],

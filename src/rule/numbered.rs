@@ -19,6 +19,7 @@ pub(crate) struct NumberedRules {
     /// The counts of each shared rule, by its index; empty if no rule is shared. A rule inherits
     /// its counts from the previous rule with the same id.
     pub(super) shared: Arc<[Option<SharedCounts>]>,
+    /// Whether any rule's resource is a template that can match several paths.
     pub(super) has_templates: bool,
 }
 

@@ -65,7 +65,9 @@ pub(crate) struct Plan<'a> {
     dedicated_rules: Vec<Placed<'a, DedicatedRing>>,
     /// Rules whose calls wait in a queue. They take no tokens.
     queued: Vec<Placed<'a, Queue>>,
+    /// The previous node and rules of the resource, if there are any.
     before: Option<PreviousRules<'a>>,
+    /// Calls wait for less than this time.
     patience: Duration,
 }
 
@@ -74,13 +76,16 @@ pub(crate) struct Plan<'a> {
 struct Placed<'a, T> {
     index: u32,
     rule: &'a FlowRule,
+    /// The ring or queue of a previous rule that this rule continues, if there is one.
     inherits: Option<&'a T>,
 }
 
 /// The buckets that a ring needs.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
+    /// The length of a bucket, in nanoseconds.
     bucket_ns: u64,
+    /// How far back the buckets reach, in nanoseconds.
     span_ns: u64,
 }
 

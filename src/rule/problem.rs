@@ -56,6 +56,7 @@ pub(crate) fn write_first<T: fmt::Display>(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidRule {
     index: usize,
+    /// The kind of the rule and the name of its resource.
     subject: String,
     field: &'static str,
     value: String,

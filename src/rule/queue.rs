@@ -15,6 +15,7 @@ use crate::system::Sampler;
 /// A rule whose calls wait in a queue.
 #[derive(Debug)]
 pub(crate) struct Queue {
+    /// The index of the rule in the set.
     index: u32,
     rule: FlowRule,
     threshold: Threshold,

@@ -18,7 +18,9 @@ use crate::system::Limits;
 
 /// A set of rules with a version: every call is judged by one version.
 pub(crate) struct RuleSet {
+    /// All rules of the list, also those that this set leaves out.
     listed: NumberedRules,
+    /// The rules of each resource that a rule names.
     by_resource: HashMap<String, ResourceRules>,
     /// For each flow rule with a related resource, the rule that counts calls of that resource; by
     /// ascending index.
@@ -31,6 +33,7 @@ pub(crate) struct RuleSet {
     has_shadows: bool,
     /// The resources that these shadow rules name, each with the index of one rule that names it.
     shadowed: HashMap<String, usize>,
+    /// Which rules of the list this set consists of.
     part: RuleSelection,
     version: u64,
     /// When the set was made.

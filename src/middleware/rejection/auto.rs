@@ -76,7 +76,7 @@ impl Rejection for Auto {
     }
 }
 
-/// The rest of the content type behind `application/grpc`, such as `+proto`; `None` for other
+/// The rest of the content type after `application/grpc`, such as `+proto`; `None` for other
 /// types.
 #[inline]
 pub(super) fn behind_grpc(headers: &HeaderMap) -> Option<&[u8]> {

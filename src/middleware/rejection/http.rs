@@ -115,8 +115,8 @@ impl Http {
         self
     }
 
-    /// The content type. It is `marked` as that of a refusal only if all statuses are the defaults,
-    /// as `ByStatus` looks for the mark at no other status.
+    /// The content type. It has the mark of a refusal, as from `marked`, only if all statuses are
+    /// the defaults: `ByStatus` looks for the mark at no other status.
     fn media(&self, marked: fn() -> HeaderValue) -> HeaderValue {
         let media = marked();
         if self.statuses.is_empty() {
@@ -169,8 +169,8 @@ impl Rejection for Http {
             }
         }
         if is_cacheable(status) {
-            // A cache would return the refusal to other clients, and even when the limit has room
-            // again.
+            // A cache would return the refusal to other clients, and still do so when the limit has
+            // room again.
             let no_store = HeaderValue::from_static("no-store");
             response.headers_mut().insert(CACHE_CONTROL, no_store);
         }
@@ -197,8 +197,8 @@ pub(crate) fn wants_text(headers: &HeaderMap) -> bool {
     headers.is_empty() || !(is_grpc(headers) || accepts_problem(headers))
 }
 
-/// The response that most clients get by default: that of [`Http::new`], without a look at any
-/// setting.
+/// The response that most clients get by default: the response of [`Http::new`], created without
+/// reading any setting.
 #[inline]
 pub(crate) fn plain_text(blocked: &Blocked) -> Response<Bytes> {
     text(blocked.kind().terms().status, retry_after(blocked))
@@ -211,7 +211,7 @@ fn text(status: StatusCode, retry_after: Option<Duration>) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from_static(text.as_bytes()));
     *response.status_mut() = status;
     let none = mem::replace(response.headers_mut(), text_fields(retry_after));
-    // An empty map has nothing to drop.
+    // Not dropped: an empty map holds no memory.
     mem::forget(none);
     response
 }
@@ -269,7 +269,7 @@ fn seconds_value(seconds: u64) -> HeaderValue {
 }
 
 /// The value of a number without a prepared text. Each thread keeps the last one: refusals of a
-/// rule use the same number for a second, so the text is rarely made anew.
+/// rule use the same number for a second, so the text is rarely created again.
 #[cold]
 fn long_seconds_value(seconds: u64) -> HeaderValue {
     thread_local! {

@@ -106,7 +106,8 @@ pub struct FlowRule {
     pub(super) sharing: Sharing,
     /// The calendar period in which the rule counts, if it counts by the calendar.
     calendar: Option<CalendarPeriod>,
-    /// Boxed, as few rules have an offset, and many resources can keep a copy of one rule.
+    /// How many minutes the rule's days and months begin before those of UTC. Boxed, as few rules
+    /// have an offset, and many resources can keep a copy of one rule.
     utc_offset: Option<Box<WholeNumber>>,
     /// The unit of costs that the rule counts; `None` if it counts calls.
     cost: Option<String>,

@@ -57,10 +57,10 @@ impl KeyedRule {
     /// earlier period opens again: a value is counted in the latest period in which it has called.
     /// Summer time is not followed: an offset is the same all year.
     ///
-    /// The date of a [shared](Self::shared) rule is that of the store, whose clock counts from 1970 by
-    /// UTC. Each process knows it from the last answer to a call of the rule, for which the first call
-    /// waits. Only if the clock of the store is set back to another day or month may what a process
-    /// draws then be lost to the value, in the one that was the present before.
+    /// The date of a [shared](Self::shared) rule is that of the store, whose clock counts from 1970
+    /// by UTC. Each process takes it from the last answer of the store to a call of the rule; the
+    /// first call waits for this answer. If the clock of the store is set back to an earlier day or
+    /// month, what a process draws then can be lost to the value in the later period.
     ///
     /// # Examples
     ///

@@ -31,6 +31,7 @@ pub(crate) struct KeyedRules(Box<[KeyedState]>);
 /// One keyed rule, with the state of its keys.
 #[derive(Debug)]
 struct KeyedState {
+    /// The index of the rule in the set.
     index: u32,
     rule: KeyedRule,
     /// Kept over reloads: the rule that inherits the table shares it, as calls in flight hold
@@ -43,6 +44,7 @@ struct KeyedState {
     missing: Arc<AtomicU64>,
     /// The tiers of calls that the rule does not name.
     unknown_tiers: UnknownTiers,
+    /// Called when calls show a likely mistake in the set-up.
     on_suspicion: OnSuspicion,
 }
 

@@ -86,7 +86,7 @@ fn clients_that_accept_problem_documents_get_them() {
         (Some("application/json;q=0"), false),
         (Some("application/json;Q=0.000"), false),
         (Some("APPLICATION/JSON"), true),
-        // Quoted characters separate nothing and name nothing.
+        // Separators and weights within quotes do not count.
         (Some(r#"application/json;x="a,b";q=0"#), false),
         (Some(r#"application/json;x="a;q=0""#), true),
         (Some(r#"text/html;x=",application/json,""#), false),
