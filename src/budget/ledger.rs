@@ -20,6 +20,7 @@ use crate::stat::{Grid, LeapArray, Quota, Reloaded};
 /// references, until a reload replaces the window.
 #[derive(Debug)]
 pub(crate) struct CostBudget {
+    /// The window at the creation of this value.
     window: StdArc<CostWindow>,
     shared: Arc<SharedBudget>,
 }
@@ -34,9 +35,10 @@ struct SharedBudget {
     counts: BudgetCounts,
 }
 
-/// The charges of the present interval, and the limit on them.
+/// A window of charges, and the limit on them.
 #[derive(Debug)]
 struct CostWindow {
+    /// The charged units by bucket.
     ring: Arc<LeapArray>,
     quota: Quota,
     /// Set when a reload has replaced this window.
@@ -46,6 +48,7 @@ struct CostWindow {
 /// The figures of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BudgetFigures {
+    /// The limit on the units of a window.
     pub(crate) limit: u32,
     /// The units that the window holds.
     pub(crate) used: u32,

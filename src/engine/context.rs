@@ -97,8 +97,7 @@ pub(crate) struct EngineContext {
     /// The number of marked requests in flight: see
     /// [`wants_mark`](crate::engine::resource::Resource::wants_mark).
     pub(crate) marked: AtomicU32,
-    /// Which rules of its first set this engine judges by: all enforced rules, or rules in shadow
-    /// mode.
+    /// Which rules of a set this engine judges by, unless a reload selects others.
     pub(crate) part: RuleSelection,
 }
 

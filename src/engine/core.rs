@@ -29,7 +29,9 @@ use crate::store::StoreHandle;
 /// See the [module](self). Each [`Sentinel`](crate::Sentinel) refers to a core.
 #[derive(Debug)]
 pub(crate) struct Core {
+    /// The engine of the enforced rules.
     engine: Engine,
+    /// The engines of the rules in shadow mode.
     shadows: Shadows,
     /// Held while the rules in force are changed. Code of users runs while it is held.
     #[cfg(any(feature = "dashboard", all(feature = "page", feature = "serde")))]

@@ -58,7 +58,9 @@ pub(crate) struct Hub {
     /// The store. Without one, no task is ever started, and all counters are served from local
     /// shares.
     store: Option<std::sync::Arc<dyn QuotaStore>>,
+    /// Derives the names of counters.
     digester: Digester,
+    /// The prefix of the keys of counters in the store.
     prefix: std::sync::Arc<str>,
     pub(crate) settings: StoreSettings,
     time: Timekeeper,
@@ -84,6 +86,7 @@ pub(crate) struct Hub {
     trip_ns: AtomicU64,
     /// The decaying maximum of the duration of trips, in ns.
     slowest_ns: AtomicU64,
+    /// The last error of any kind.
     last_error: Lock<Option<super::StoreError>>,
     /// The last error of kind `Refused`, and when it came.
     last_refusal: Lock<Option<(super::StoreError, Tick)>>,
@@ -106,9 +109,10 @@ pub(crate) struct Hub {
     pub(super) figures: StoreFigures,
 }
 
-/// The counters that were created and not dropped.
+/// The list of all counters of an engine.
 #[derive(Default)]
 struct Registered {
+    /// The counters in the order of their creation, including some that were dropped since.
     quotas: Vec<Weak<SharedQuota>>,
     /// When the list reaches this length, dropped counters are removed from it.
     sweep_at: usize,

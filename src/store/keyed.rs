@@ -13,7 +13,9 @@ use crate::stat::Table;
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeyedQuotas {
+    /// The counters of keys that have called recently.
     table: Table<SharedQuota>,
+    /// The hash of the rule, from which the names of its counters are derived.
     digest: RuleDigest,
     rule: Arc<QuotaRule>,
     /// The counter that keys share if they have no place in the table while the store is

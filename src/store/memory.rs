@@ -43,7 +43,7 @@ const START: Duration = Duration::from_secs(1_700_000_000);
 #[derive(Clone)]
 pub struct MemoryStore(Arc<Inner>);
 
-/// The state that clones of a store share, and its clock.
+/// The clock of a store, and the state that its clones share.
 struct Inner {
     clock: Box<dyn Clock>,
     state: Lock<MemoryState>,
@@ -63,7 +63,9 @@ struct MemoryState {
     always: Option<Fault>,
     /// The faults of the next requests, in order.
     next: VecDeque<Fault>,
+    /// The number of requests with draws that have arrived.
     trips: u64,
+    /// The number of draws that have arrived.
     draws: u64,
 }
 
@@ -210,11 +212,13 @@ impl MemoryStore {
         self.0.state.lock().draws
     }
 
+    /// Returns the reading of the store's clock.
     fn now(&self) -> Duration {
         let since_zero = self.0.clock.now() - Tick::ZERO;
         self.0.state.lock().start + since_zero
     }
 
+    /// Returns the fault of the next request, and removes it from the injected faults.
     fn next_fault(&self) -> Option<Fault> {
         let mut state = self.0.state.lock();
         state.next.pop_front().or(state.always)
@@ -281,6 +285,7 @@ impl MemoryStore {
 }
 
 impl MemoryState {
+    /// Applies one draw to the value of its key.
     fn draw(&mut self, draw: &Draw, now: Duration) -> Drawn {
         let values = &mut self.data.values;
         let value = values.get(&draw.key).filter(|it| it.until > now);
@@ -292,6 +297,7 @@ impl MemoryState {
         drawn
     }
 
+    /// Removes expired values, if there are many values.
     fn sweep(&mut self, now: Duration) {
         let values = &mut self.data.values;
         if values.len() > self.sweep_at {

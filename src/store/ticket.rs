@@ -34,6 +34,7 @@ pub(crate) struct Validity {
 /// A waiting call, from the refiller's side.
 #[derive(Debug)]
 pub(super) struct Asker {
+    /// The number of permits that the call needs.
     pub(super) weight: u32,
     /// If the call also accepts permits of the next bucket: the time before which that bucket must
     /// begin.

@@ -49,6 +49,7 @@ pub(super) struct Trips {
     wait: Duration,
     /// When the last trip was sent.
     started: Tick,
+    /// Limits the draws in flight.
     pace: TripPace,
     /// When the store last answered anything.
     heard: Tick,

@@ -74,6 +74,7 @@ impl Arrival {
         }
     }
 
+    /// Counts the wait on all nodes, and the weight as borrowed if the leases were borrowed.
     #[cold]
     #[inline(never)]
     fn count_own_wait(&self, nodes: &CallNodes, now: Tick, weight: u32) {

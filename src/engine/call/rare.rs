@@ -31,6 +31,7 @@ pub(crate) type BodyUnits = StdArc<[(StdArc<str>, NonZeroU32)]>;
 
 /// The cost of a response's body by its length.
 struct BodyCost {
+    /// The price of the body, in bytes per unit.
     units: BodyUnits,
     /// The number of bytes sent so far, or [`ENDED`].
     bytes: AtomicU64,

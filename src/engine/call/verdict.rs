@@ -59,6 +59,7 @@ pub(crate) struct Started {
     /// When the call starts.
     pub(crate) at: Tick,
     pub(crate) weight: u32,
+    /// Whether the call holds a concurrency slot.
     pub(crate) has_slot: bool,
     /// The call's admission by circuit breakers, if the resource has any.
     pub(crate) closed: Option<AllClosed>,

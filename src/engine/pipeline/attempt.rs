@@ -11,8 +11,11 @@ use crate::engine::call::nodes::Claims;
 pub(super) struct Attempt<'a> {
     pub(super) engine: EngineRef<'a>,
     pub(super) call: &'a Call<'a>,
+    /// The time of the attempt.
     pub(super) now: Tick,
+    /// The claims so far.
     pub(super) claims: Claims,
+    /// What the call has received while it waited, to be used by this attempt.
     pub(super) arrived: &'a mut Arrival,
 }
 

@@ -31,9 +31,10 @@ const LOOK_UPS: usize = 64;
 /// The work of comparing one rule with all names. The unit is the work of reading one resource.
 const WORK_OF_NAMES: usize = 32;
 
-/// The names of the resources that were called, with the weights of their calls.
+/// The calls to an engine so far, by the names of resources.
 #[derive(Debug, Default)]
 struct Called {
+    /// The weight of the calls to each resource in the table.
     calls: HashMap<StdArc<str>, u64>,
     /// The most called names without rules, with which the names of rules are compared to find
     /// misspellings.
@@ -267,6 +268,7 @@ impl Registry {
         found
     }
 
+    /// Creates the finding that the engine has had no calls, with its likely cause.
     fn no_calls(&self) -> Finding {
         let cause = if self.shared.provided.has_layers() {
             "if requests were answered, the layer is not around their routes; in axum, \
@@ -464,6 +466,7 @@ fn behind_proxy() -> Finding {
     Finding::new(FindingKind::BehindProxy, "", "", cause)
 }
 
+/// Creates the finding that `rule` has matched no call, with its likely `cause`.
 fn not_met(rule: &Rule, id: &str, cause: String) -> Finding {
     Finding::new(FindingKind::RuleNotMet, id, rule.resource(), cause)
 }

@@ -21,10 +21,10 @@ thread_local! {
     static OWN: RefCell<OwnLabels> = const { RefCell::new(OwnLabels::EMPTY) };
 }
 
-/// The copies of one thread, and the number of lookups that missed while the copies were at their
-/// maximum.
+/// The copies of one thread.
 struct OwnLabels {
     copies: Vec<Arc<Label>>,
+    /// The number of lookups that missed while the thread had its maximum of copies.
     misses: usize,
 }
 

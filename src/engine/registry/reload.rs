@@ -25,7 +25,9 @@ pub(crate) type OldRuleSets = Vec<Weak<RuleSet>>;
 /// New rules, ready to come into force.
 #[derive(Debug)]
 pub(crate) struct RuleChange {
+    /// The rules that are replaced.
     old: StdArc<RuleSet>,
+    /// The rules to put in force.
     new: StdArc<RuleSet>,
     /// When the reload began.
     begun: Tick,

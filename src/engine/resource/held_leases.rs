@@ -16,6 +16,7 @@ pub(crate) struct HeldLeases(SmallVec<HeldLease, 2>);
 /// The permits that a call holds from one counter.
 #[derive(Debug)]
 struct HeldLease {
+    /// The counter that has drawn the permits.
     quota: Arc<SharedQuota>,
     /// The validity of the permits; `None` if the call passes without permits.
     valid: Option<Validity>,

@@ -11,6 +11,7 @@ use crate::store::{StoreError, StoreKey};
 pub(crate) struct InHand {
     /// The number of counters that this process has for the rule.
     pub(crate) cells: usize,
+    /// The number of local permits of all these counters.
     pub(crate) permits: u64,
     /// The key of the counter, if the rule has a single one.
     pub(crate) key: Option<StoreKey>,

@@ -50,12 +50,14 @@ pub(crate) struct LeaseTargets(SmallVec<LeaseTarget, 2>);
 /// One counter from which a call takes permits.
 #[derive(Clone, Debug)]
 pub(super) struct LeaseTarget {
+    /// The index of the counter's rule.
     rule: u32,
     /// The limit and the interval that a refusal names.
     advertised: (u32, Duration),
     pub(super) quota: Arc<SharedQuota>,
     /// The number of permits that the call takes.
     pub(super) weight: u32,
+    /// The reservation of the call, if the rule is on costs.
     pub(super) cost: Option<WantedUnits>,
 }
 
@@ -69,7 +71,9 @@ pub(super) struct WantedUnits {
 /// The tickets of a call that waits for the store, and the permits that it already has.
 #[derive(Debug)]
 pub(crate) struct Asking {
+    /// The counters that were asked, with the tickets for their answers.
     tickets: Vec<(LeaseTarget, Ticket)>,
+    /// The permits that the call already has.
     held: HeldLeases,
     /// The maximum time that the call waits.
     pub(crate) most: Duration,

@@ -299,6 +299,7 @@ impl Resource {
         self.node.is_in_step(now).then_some(now)
     }
 
+    /// Returns the checked time of a reading outside of the newest step.
     #[cold]
     fn check_time_beyond_step(&self, reading: Glance) -> Tick {
         self.shared.time.check(reading, self.node.seen())

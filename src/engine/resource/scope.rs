@@ -51,6 +51,7 @@ pub(crate) struct ScopeQuery<'a> {
 #[derive(Debug)]
 pub(crate) struct ScopeNode {
     key: ScopeKey,
+    /// The name of the resource.
     resource: StdArc<str>,
     direction: Direction,
     node: Node,

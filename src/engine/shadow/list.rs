@@ -27,6 +27,7 @@ pub(crate) struct Shadows {
 pub(crate) struct List {
     /// The version of the set of rules to which the shadow rules belong.
     version: u64,
+    /// All shadow rules, in the order of the set.
     all: Vec<StdArc<Shadow>>,
     /// The positions in `all` of the rules for one resource, by its name.
     of_one: Named<Vec<usize>>,
@@ -34,11 +35,11 @@ pub(crate) struct List {
     of_all: Vec<usize>,
 }
 
-/// The shadow engines of the next set of rules, and the changes of rules for the engines that are
-/// reused.
+/// The shadow rules of the next set of rules, before they are put in force.
 #[derive(Debug)]
 pub(crate) struct NextShadows {
     list: StdArc<List>,
+    /// The engines that are reused, each with the change of its rules.
     changes: Vec<(StdArc<Engine>, RuleChange)>,
 }
 
@@ -47,6 +48,7 @@ struct Wanted<'a> {
     /// The part of the set by which its engine judges: usually this rule alone.
     part: RuleSelection,
     id: StdArc<str>,
+    /// The rule; `None` for all rules together.
     rule: Option<&'a Rule>,
 }
 

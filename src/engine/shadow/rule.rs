@@ -35,6 +35,7 @@ pub(crate) struct Shadow {
 struct Undecided {
     /// The context of the engine of the enforced rules.
     shared: StdArc<EngineContext>,
+    /// The wait of the call for the store, in the engine of the shadow rule.
     waiting: Waiting,
     /// A copy of the call for hooks, if a hook wants events of shadow rules.
     call: Option<OwnedCall>,

@@ -369,6 +369,7 @@ impl Ledger {
         }
     }
 
+    /// Stores the epoch in which the store has counted permits of this process.
     pub(crate) fn set_epoch(&mut self, epoch: Epoch) {
         self.epoch = epoch;
     }

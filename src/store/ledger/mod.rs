@@ -64,6 +64,7 @@ pub(crate) struct Ledger {
     had: u32,
     /// The epoch of the store's value when it last counted permits of this process.
     epoch: Epoch,
+    /// The estimated demand of calls, for permits to draw ahead.
     pub(super) demand: Demand,
     pub(super) uncounted: Uncounted,
     /// The permits that the cell held when it was last read, from which the demand is computed.
@@ -82,6 +83,7 @@ pub(crate) struct Ledger {
 pub(super) struct Uncounted {
     /// The end of the bucket of these permits.
     pub(super) end: BucketEnd,
+    /// The number of these permits.
     pub(super) permits: u32,
     /// Whether these permits come from the process's local share, not from a grant of the store.
     pub(super) are_local: bool,

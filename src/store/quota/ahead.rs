@@ -28,6 +28,7 @@ impl SharedQuota {
         self.lends(books.ledger()?, now, weight, latest)
     }
 
+    /// Does the work of [`lends_at`](Self::lends_at), with the ledger of the counter.
     pub(super) fn lends(
         &self,
         ledger: &Ledger,

@@ -39,8 +39,11 @@ const BUSY: u32 = 5;
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct SharedQuota {
+    /// The name of the counter.
     digest: CounterDigest,
+    /// The state that all counters of the rule share.
     rule: Arc<QuotaRule>,
+    /// The permits that calls can take without the store.
     cell: Cell,
     /// The terms of the rule, and the ledger while any of its entries counts.
     books: Lock<Books>,

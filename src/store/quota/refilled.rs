@@ -18,6 +18,7 @@ use crate::store::ticket::{Answer, Validity};
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct Conditions {
     pub(in crate::store) now: Tick,
+    /// The processes among which the limit is divided.
     pub(in crate::store) nodes: Nodes,
     /// The time ahead for which the refiller draws permits.
     pub(in crate::store) horizon: Duration,

@@ -82,6 +82,7 @@ struct Common {
     draw: Script,
     beat: Script,
     connection: Connection,
+    /// The eviction policy that a connected server has, if it evicts counters.
     evicting: Arc<Evicting>,
 }
 

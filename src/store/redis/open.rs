@@ -164,6 +164,7 @@ impl RedisStore {
         self.with_certificates()
     }
 
+    /// Applies the certificates to the settings of the servers.
     #[cfg(feature = "redis-tls")]
     fn with_certificates(mut self) -> Result<Self, InvalidSetting> {
         self.servers = self.servers.with_certificates(&self.certificates)?;

@@ -245,6 +245,7 @@ impl Servers {
     }
 }
 
+/// Returns whether the settings of a server have a password and no TLS.
 fn has_plain_password(info: &ConnectionInfo) -> bool {
     let is_plain = matches!(info.addr(), ConnectionAddr::Tcp(..));
     is_plain && info.redis_settings().password().is_some()

@@ -102,6 +102,7 @@ pub(super) struct Refiller {
     has_yielded: bool,
     /// The state of the random numbers for [`jittered`](Self::jittered).
     jitter: u64,
+    /// Limits the rate of refills.
     budget: Budget,
 }
 

@@ -25,14 +25,20 @@ const STORE_WAIT: Duration = Duration::from_millis(50);
 /// The parameters of a run.
 #[derive(Clone, Copy)]
 struct Setup {
+    /// The number of buckets of the window.
     buckets: u32,
+    /// The length of a bucket.
     bucket: Duration,
+    /// The limit of all processes together in a window.
     limit: u32,
+    /// Whether nothing is drawn ahead of calls.
     exact: bool,
     when_down: WhenDown,
+    /// The duration of a trip to the store.
     trip: Duration,
     /// The calls per second of each process.
     loads: [u32; 4],
+    /// The duration of the run, in windows.
     windows: u64,
 }
 
@@ -63,6 +69,7 @@ struct Process {
 struct Log {
     /// The admitted calls by bucket.
     admitted: BTreeMap<u64, u32>,
+    /// The number of calls, admitted or not.
     calls: u64,
     /// The longest wait of any call.
     waited: Duration,

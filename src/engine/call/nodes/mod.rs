@@ -38,14 +38,16 @@ pub(crate) struct CallNodes {
 /// The nodes that count a call in addition to the node of its resource.
 #[derive(Clone, Debug)]
 struct OtherNodes {
+    /// The scope node of the call's origin, if it has one.
     origin: Option<Arc<ScopeNode>>,
+    /// The scope node of the call's context, if it has one.
     context: Option<Arc<ScopeNode>>,
     /// Whether the call counts on the node of all inbound calls.
     is_inbound: bool,
 }
 
-/// The maximum number of nodes with rules of a call: for its origin, the other origins, its context
-/// and its resource.
+/// The maximum number of nodes with rules that count one call: the nodes of its origin, of the
+/// other origins, of its context and of its resource.
 const MOST_WITH_RULES: usize = 4;
 
 /// The nodes of a call with their rules, in the order in which they are judged.
@@ -56,9 +58,9 @@ type NodesWithRules<'a> = [Option<(&'a Node, &'a CompiledRules)>; MOST_WITH_RULE
 struct LimitedRings<'a> {
     nodes: NodesWithRules<'a>,
     now: Tick,
-    /// The next node.
+    /// The position of the next node in `nodes`.
     at: usize,
-    /// The next dedicated ring of that node.
+    /// The position of the next dedicated ring of this node.
     dedicated: usize,
 }
 

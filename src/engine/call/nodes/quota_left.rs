@@ -17,8 +17,10 @@ use crate::stat::MAX_TOKENS;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaLeft {
     pub(crate) rule: StdArc<Label>,
+    /// The quota in one `interval`, in calls or units of cost.
     pub(crate) limit: u32,
     pub(crate) interval: Duration,
+    /// The amount that is left now.
     pub(crate) remaining: u32,
     /// The time until more of the quota is available.
     pub(crate) reset: Duration,
@@ -38,7 +40,8 @@ impl QuotaLeft {
     }
 }
 
-/// The tightest quota of each unit that the rules on a call count: of calls, and of each cost.
+/// The tightest quota of each unit that the rules of a call count. A unit is calls, or a unit of
+/// cost.
 ///
 /// An empty value is stored as `None` without an allocation.
 #[derive(Debug, Default)]
@@ -49,6 +52,7 @@ pub(crate) struct QuotasLeft(Option<NotedQuotas>);
 struct NotedQuotas {
     /// The quota of the first unit. Most calls have no other.
     first: QuotaLeft,
+    /// The quotas of the other units.
     more: Vec<QuotaLeft>,
 }
 
