@@ -119,6 +119,7 @@ pub(crate) fn never_panicking<C: Clock>(clock: C) -> Box<dyn Clock> {
     }
 }
 
+/// Returns whether `clock` is a [`QuantaClock`](crate::clock::QuantaClock).
 #[cfg(feature = "quanta")]
 fn is_counter(clock: &dyn Any) -> bool {
     clock.is::<crate::clock::QuantaClock>()
@@ -272,6 +273,7 @@ impl Timekeeper {
                 if now - known.since < SLACK {
                     return seen;
                 }
+                // The clock has moved on for the slack, so time continues.
                 *behind = None;
                 let lost = nanos(known.high - known.since);
                 self.0.offset.fetch_add(lost, Ordering::Relaxed);

@@ -151,7 +151,7 @@ fn check_setting(terms: FieldTerms, wanted: &str, fields: &mut Fields<'_>) {
         }
         Needed::With(..) => {}
     }
-    // A setting that several other settings exclude is one problem.
+    // If several other settings exclude this setting, only one problem is reported.
     let other = terms.not_beside.iter().find(|other| fields.is_given(other));
     if let Some(other) = other {
         fields.at_most_one(&[other, name]);

@@ -73,7 +73,9 @@ pub struct ForwardedIp {
 
 #[derive(Clone, Debug)]
 enum Trust {
+    /// Proxies with addresses in these networks.
     Nets(Nets),
+    /// This number of proxies, counted from the right.
     Hops(usize),
 }
 
@@ -272,6 +274,7 @@ fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
             if byte == b'"' {
                 let before = text[..at].iter().rev();
                 let escapes = before.take_while(|byte| **byte == b'\\').count();
+                // From the right, a quote begins a string, and an unescaped quote ends it.
                 is_quoted = !is_quoted || escapes % 2 == 1;
             }
             byte == separator && !is_quoted

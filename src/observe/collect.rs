@@ -130,7 +130,8 @@ impl Collector {
     }
 
     /// Adds the figures of an engine, labeled with `name` if there are several engines. Returns the
-    /// amount of work: 1 for each resource with series, and 1/16 for each resource that was read.
+    /// amount of work, which sets the pause until the next reading: 1 for each resource with
+    /// series, and 1/16 for each resource that was read.
     pub(super) async fn add_engine(
         &mut self,
         name: Option<&Arc<str>>,
@@ -152,6 +153,7 @@ impl Collector {
         let rows = Row::sorted(rows.into_values(), pace).await;
         for row in rows.into_values() {
             self.add_row(&row, reasons.of_row(&row), &limits);
+            // A row that is written counts as two resources that are read.
             pace.spend(2).await;
         }
         let shadows = sentinel.shadows();

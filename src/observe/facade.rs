@@ -143,6 +143,7 @@ impl Facade {
     }
 }
 
+/// Registers the description of each series of `family` with the recorder.
 fn describe(family: &Family) {
     let (name, help) = (family.name(), SharedString::const_str(family.help()));
     with_recorder(|recorder| match family.kind() {
@@ -158,6 +159,7 @@ fn describe(family: &Family) {
 }
 
 impl PublishedFigures {
+    /// Passes a sample on to the recorder: the growth of a total, or the figure of a gauge.
     fn publish(&mut self, family: &Family, sample: &Sample) {
         let labels: Vec<_> = sample
             .labels()

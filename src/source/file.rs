@@ -253,7 +253,7 @@ impl FileSource {
         &self.path
     }
 
-    /// Looks at the file. Returns its content and the content's digest if that is new.
+    /// Looks at the file. Returns its content and the digest of the content, if the content is new.
     fn look(&mut self, now: Tick) -> Result<Option<(Vec<u8>, u64)>, SourceError> {
         let stamp = self.stamp()?;
         if let FoundFile::Content(last) = &self.found {

@@ -141,7 +141,9 @@ impl RuleSink for RuleFile {
 /// Why a file was not replaced.
 #[derive(Debug)]
 enum Failed {
+    /// The new file could not be written.
     Io(io::Error),
+    /// The old file could not be read again.
     Look(SourceError),
 }
 
@@ -152,7 +154,8 @@ impl From<io::Error> for Failed {
 }
 
 /// Replaces the file at `path` by what `write` writes, if `is_same` finds it unchanged after that.
-/// After any failure the old file is in place, and no other file is left.
+/// Returns false if the file has changed. After any failure the old file is in place, and no other
+/// file is left.
 fn replace(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
@@ -170,7 +173,7 @@ fn replace(
     );
     name.push(format!(".{}.tmp", std::process::id()));
     let new_path = folder.join(name);
-    // Fails if somebody has put a file or a link there, instead of writing through it.
+    // Fails if a file or a link of this name exists, so nothing is written through a link.
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -64,6 +64,7 @@ struct ByLayers {
     params: Vec<Box<[Arc<str>]>>,
     /// The names of calls, as long as every layer gives all of its calls one name.
     only_names: Vec<Arc<str>>,
+    /// Whether a layer gives its calls several names.
     has_other_names: bool,
 }
 
@@ -118,8 +119,8 @@ impl Provided {
             && !self.has_unforwarded.load(Ordering::Relaxed)
     }
 
-    /// The names of all calls, if every layer gives one name and the program enters no calls
-    /// itself.
+    /// Returns the names of all calls, if every layer gives one name and the program enters no
+    /// calls itself.
     pub(crate) fn only_names(&self) -> Option<Vec<Arc<str>>> {
         let all = self.by_layers.lock();
         let has_others = all.has_other_names || self.has_direct_calls.load(Ordering::Relaxed);
@@ -209,8 +210,8 @@ impl Need<'_> {
         !matches!(self, Self::Context | Self::Tier)
     }
 
-    /// The part of a rule that the need belongs to: mistakes in different parts are different
-    /// findings.
+    /// Returns the part of a rule that the need belongs to. Mistakes in different parts are
+    /// different findings.
     pub(super) const fn part(&self) -> u8 {
         match self {
             Self::Context => 1,

@@ -18,14 +18,23 @@ const MOST_LETTERS: usize = 2;
 /// The likenesses of two names, the most telling likeness first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Likeness {
+    /// Only the rule's name has a method.
     Method,
+    /// Only the called name has a method.
     NoMethod,
+    /// Only one of the names ends with a slash.
     Slash,
+    /// Two templates differ only in the names of their parameters.
     Parameters,
+    /// The rule is for a template with a wildcard, and a name below its prefix was called.
     Rest,
+    /// The rule is for a template, and a path that matches it was called.
     Path,
+    /// One name is the end of the other name.
     Prefix,
+    /// The names differ only by capitals.
     Capitals,
+    /// The names differ by a few letters.
     Letters,
 }
 
@@ -35,6 +44,7 @@ pub(crate) fn cause_of_silence(name: &str, called: &[(Arc<str>, u64)]) -> Option
     let mut best: Option<(Likeness, u64, &str)> = None;
     for (other, calls) in called {
         if let Some(likeness) = likeness(name, other) {
+            // Of names with the same likeness, the name that was called most often wins.
             let rank = (likeness, u64::MAX - calls, &**other);
             if best.is_none_or(|best| rank < best) {
                 best = Some(rank);
@@ -59,6 +69,7 @@ pub(crate) fn is_meant(word: &str, meant: &str) -> bool {
     if longest > MOST_COMPARED || one.is_empty() {
         return false;
     }
+    // One letter of three can differ, and at most two in all.
     one == other || letters_apart(&one, &other) <= MOST_LETTERS.min(one.len().min(other.len()) / 3)
 }
 
@@ -111,6 +122,7 @@ fn path_behind_method(name: &str) -> Option<String> {
 }
 
 impl Likeness {
+    /// Returns the remedy, for a rule with this `name`.
     fn cure(self, name: &str) -> String {
         match self {
             Likeness::Method => {
@@ -189,6 +201,7 @@ fn split(name: &str) -> (Option<&str>, &str) {
     }
 }
 
+/// Returns whether a whole segment of a template is a parameter.
 fn is_parameter(segment: &str) -> bool {
     segment.starts_with('{') && !segment.starts_with("{{") && segment.ends_with('}')
 }

@@ -94,6 +94,7 @@ fn flow(rule: &FlowRule) -> Option<Value> {
         (None, Some(_)) => 2,
         (Some(_), Some(_)) => 3,
     };
+    // 10 and 500 are the defaults of the form.
     let seconds = rule.get_warm_up().map_or(10, |it| it.as_secs());
     let millis = rule.get_throttle().map_or(Some(500), millis)?;
     let mut value = json!({
@@ -197,8 +198,8 @@ fn authority(rule: &AuthorityRule) -> Value {
     })
 }
 
-/// Writes the limits of a system rule. Sentinel refuses above a limit and this crate at it, so the
-/// next lower number is written.
+/// Writes the limits of a system rule. The limits on load, CPU and concurrency are written as the
+/// next lower number, because Sentinel refuses a call only if a figure is above its limit.
 fn system(rule: &SystemRule) -> Option<Value> {
     let below = |limit: Option<f64>| limit.map_or(-1.0, just_below);
     let rt = rule.get_rt().map(|rt| i64::try_from(rt.as_millis()));
@@ -244,6 +245,7 @@ fn keyed(rule: &KeyedRule) -> Option<Value> {
         "clusterMode": rule.is_shared(),
     });
     if rule.is_shared() {
+        // The count is per second, and `clusterConfig` has the window.
         value["durationInSec"] = 1.into();
         let window = (rule.interval(), BUCKETS_BY_PARAMETER);
         value["clusterConfig"] = cluster(rule.is_per_node(), rule.get_when_down(), window)?;
@@ -363,10 +365,12 @@ fn carry_keyed(rule: KeyedRule, old: &KeyedRule) -> KeyedRule {
     };
     let wait = wait.filter(is_same);
     let rule = with(rule, wait, KeyedRule::throttle);
+    // Only a limit on concurrent calls can have this queue.
     let lines_up = rule.is_concurrency() && old.get_queue().is_some();
     let rule = with(rule, old.get_queue().filter(|_| lines_up), KeyedRule::queue);
     let most = lines_up.then(|| old.get_max_waiting());
     let rule = with(rule, most, KeyedRule::max_waiting);
+    // Only a rule whose quota is refilled can block values.
     let is_refilled = !(rule.is_concurrency() || rule.is_window() || rule.get_throttle().is_some());
     let block = old.get_block_for().filter(|_| is_refilled);
     let rule = with(rule, block, KeyedRule::block_for);

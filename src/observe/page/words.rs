@@ -33,16 +33,19 @@ pub(super) fn limit(rule: &Rule) -> String {
 // === impl RuleSettings ===
 
 impl RuleSettings {
+    /// Returns the settings of `rule`.
     pub(super) fn of(rule: &Rule) -> Self {
         Self(rule.settings().0)
     }
 
+    /// Returns the setting `name`, if it is set.
     pub(super) fn find(&self, name: &str) -> Option<&Setting> {
         let mut all = self.0.iter();
         all.find(|(known, _)| *known == name)
             .map(|(_, value)| value)
     }
 
+    /// Returns the number `name`, with or without a fraction.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         match self.find(name)? {
             Setting::Number(number) => Some(*number),
@@ -250,6 +253,7 @@ impl RuleSettings {
         }
     }
 
+    /// Adds what the rule does with calls without a key, if this is set.
     fn missing(&self, words: &mut String) -> std::fmt::Result {
         match self.text("missing") {
             Some(missing) => write!(words, ", without a key: {missing}"),
@@ -258,6 +262,7 @@ impl RuleSettings {
     }
 }
 
+/// Writes a share between 0 and 1 in percent.
 fn percent(share: f64) -> String {
     // Rounding to twelve digits hides the binary error of shares such as 0.07.
     let percent = (share * 1e14).round() / 1e12;
