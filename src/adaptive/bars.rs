@@ -404,7 +404,7 @@ fn no_call_is_refused_at_nine_tenths_of_the_capacity() {
     assert!(refused(&model, 1e6, 20) <= 10_000);
 }
 
-/// The calls are those of a program that sets no classes, so all have the default class.
+/// The simulated program sets no classes, so all calls have the default class.
 #[test]
 fn a_service_with_one_class_of_calls_meets_its_bars() {
     let one = |load| Trouble::Loads(Model::alone(load));

@@ -105,9 +105,9 @@ fn run(scene: &Scene, seed: u64) -> (SceneFigures, WithCohorts) {
     (scene.run_by(&policy, seed), policy)
 }
 
-/// The bars are those of the runs without cohorts, with two exceptions. The 99th percentile may be
-/// 5 % longer. The time to settle is not checked, as one seed of twenty does not settle when half
-/// of the slots are gone.
+/// The bars are the same as without cohorts, with two exceptions. The 99th percentile may be 5 %
+/// longer. The time to settle is not checked, as one seed of twenty does not settle when half of
+/// the slots are gone.
 #[test]
 fn with_cohorts_trouble_costs_important_calls_nothing() {
     for (name, scene, bar) in scenes() {

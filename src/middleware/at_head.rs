@@ -152,8 +152,8 @@ impl<M: Mode, How> Mode for AtHead<M, How> {
 
 impl SentinelLayer<Respond> {
     /// Ends each call at the head of its response, and leaves the body alone: the response is of
-    /// the service's own type, and its body is neither wrapped nor followed. That saves a router
-    /// of axum, which boxes every body of another type, an allocation for each response.
+    /// the service's own type, and its body is neither wrapped nor followed. This saves an
+    /// allocation for each response in a router of axum, which boxes every body of another type.
     ///
     /// Use it where bodies are short and no rule counts the calls that run. This layer does not
     /// count the time of a body, nor its end:
@@ -165,8 +165,8 @@ impl SentinelLayer<Respond> {
     /// * A body that fails is a success, and so is a gRPC call whose head has no `grpc-status`,
     ///   however it ends: its trailers are not read.
     ///
-    /// Response times end at the head in any case. [`completion`](Self::completion) has no effect.
-    /// To end calls at the head by a setting of the program, with types that stay the same, use
+    /// Response times always end at the head. [`completion`](Self::completion) has no effect. To
+    /// end calls at the head by a setting of the program, with types that stay the same, use
     /// [`Completion::Head`](super::Completion::Head).
     ///
     /// The body of a refusal must be of the service's body type as well. This type must implement

@@ -17,9 +17,9 @@ use crate::stat::Outcome;
 pin_project! {
     /// The body of a response, or of a refusal.
     ///
-    /// The call ends once, when the first of these happens: the last frame, the trailers,
-    /// an error, or the drop of the body. The hints about size and end are those of the
-    /// inner body, so no response becomes chunked because of it.
+    /// The call ends once, when the first of these happens: the last frame, the trailers, an error,
+    /// or the drop of the body. The hints about size and end come from the inner body, so the
+    /// wrapper makes no response chunked.
     ///
     /// # Examples
     ///

@@ -190,8 +190,8 @@ impl<F, C, K> CallLayer<F, C, K> {
 
     /// Settles the cost of a call in `unit`, as [`Meter::settle`](crate::Meter::settle) does, from
     /// the answer of the service, for rules on [costs](crate::FlowRule::cost). `read` returns
-    /// `None` if an answer shows no cost. Default: no cost is read from answers. The most that a
-    /// call may cost is part of its description: [`Call::reserve`].
+    /// `None` if an answer shows no cost. Default: no cost is read from answers. The maximum cost
+    /// of a call is part of its description: [`Call::reserve`].
     ///
     /// `read` is cloned for each call, and called only where a rule limits costs. An error of the
     /// service costs nothing. If there are several functions, all are called; if several are for

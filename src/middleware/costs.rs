@@ -29,10 +29,10 @@ pub(super) struct CostSettings {
 }
 
 impl<M> SentinelLayer<M> {
-    /// Reserves the most that a request may cost in `unit`, as
-    /// [`Call::reserve`](crate::Call::reserve) does, for rules on [costs](crate::FlowRule::cost).
-    /// `estimate` finds this amount in the head of the request, or in what an earlier layer has put
-    /// into the extensions. Default: 0, so that a call passes while anything is left.
+    /// Reserves the maximum cost of a request in `unit`, as [`Call::reserve`](crate::Call::reserve)
+    /// does, for rules on [costs](crate::FlowRule::cost). `estimate` finds this amount in the head
+    /// of the request, or in what an earlier layer has put into the extensions. Default: 0, so that
+    /// a call passes while anything is left.
     ///
     /// A call that passes is charged by its [`Meter`], which the service finds in the extensions of
     /// the request, by [`cost`](Self::cost) and by [`cost_of_body`](Self::cost_of_body). An
@@ -116,7 +116,7 @@ impl<M> SentinelLayer<M> {
     /// returns `None` if a head shows no cost. Default: no cost is read from heads.
     ///
     /// `read` is called only where a rule limits costs, before the call ends. If there are several
-    /// functions, all are called; of several totals for one unit, including those that meters
+    /// functions, all are called; of several totals for one unit, including the totals that meters
     /// report, the largest counts.
     ///
     /// # Examples
@@ -159,7 +159,7 @@ impl<M> SentinelLayer<M> {
     /// what has been sent; if that is nothing, the call counts as one that reported no cost.
     /// Trailers cost nothing. Where calls end at their [head](Self::completion), and after an
     /// upgrade of the connection, the layer does not see the bytes, so the setting has no effect.
-    /// The body is never cut off: to end it when nothing is left, charge a [`Meter`].
+    /// The body is never cut off: to end it when the budget is spent, charge a [`Meter`].
     ///
     /// # Examples
     ///

@@ -320,9 +320,8 @@ impl<M> SentinelLayer<M> {
 
     /// Sets how the origin, the caller, is found. Default: calls have no origin.
     ///
-    /// Rules [by origin](crate::FlowRule::by_origin) count all requests for which
-    /// `extractor` finds no key as those of one caller, under `-`, unless
-    /// [`MissingKey`](crate::MissingKey) says otherwise.
+    /// Rules [by origin](crate::FlowRule::by_origin) count all requests for which `extractor` finds
+    /// no key together, as one caller `-`, unless [`MissingKey`](crate::MissingKey) says otherwise.
     #[must_use]
     pub fn origin(self, extractor: impl KeyExtractor) -> Self {
         self.set(|settings| settings.origin = Some(Arc::new(extractor)))
@@ -339,9 +338,8 @@ impl<M> SentinelLayer<M> {
     /// Adds a parameter to each call, for [keyed rules](crate::KeyedRule) and
     /// hooks. Default: calls have no parameters.
     ///
-    /// A rule counts all requests for which `extractor` finds no key as those of one
-    /// caller, under `-`, unless its [`missing`](crate::KeyedRule::missing) says
-    /// otherwise.
+    /// A rule counts all requests for which `extractor` finds no key together, as one caller `-`,
+    /// unless its [`missing`](crate::KeyedRule::missing) says otherwise.
     ///
     /// # Panics
     ///

@@ -133,8 +133,8 @@ impl<S, M: Mode> SentinelService<S, M> {
                 if self.is_unready || pass.to_mark().is_some() || self.settings.propagates {
                     return self.run(request, Some(pass.take_entry()));
                 }
-                // Written out in place: request and future are large, and each function
-                // that takes or returns one of them copies it.
+                // Created in place: request and future are large, and each function that takes or
+                // returns one of the two copies it.
                 ResponseFuture {
                     settings: self.settings.for_response(),
                     class: None,

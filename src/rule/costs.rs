@@ -169,7 +169,7 @@ impl CostRules {
     }
 
     /// Reserves what `call` may cost with every rule, or with none. Fills `accounts` in place,
-    /// which avoids a copy. The error is that of the first rule without room for the call.
+    /// which avoids a copy. The error names the first rule without room for the call.
     #[inline]
     pub(crate) fn reserve(
         &self,
@@ -241,7 +241,7 @@ impl CostRules {
         charge.has_budget
     }
 
-    /// Charges a call `units` more of `unit`, as `charge` does, without returning what is left.
+    /// Charges a call `units` more of `unit`, as `charge` does, but does not check the budgets.
     pub(crate) fn add(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) {
         self.report(accounts, unit, &mut Add { now, units });
     }
@@ -375,8 +375,8 @@ impl CostRules {
         Some(latest)
     }
 
-    /// What is left of each rule on all callers: the rule's index, its limit and interval, the
-    /// units left, and the time at which more units become available.
+    /// The remaining budget of each rule on all callers: the rule's index, its limit and interval,
+    /// the units left, and the time at which more units become available.
     pub(crate) fn left(
         &self,
         now: Tick,

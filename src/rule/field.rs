@@ -237,7 +237,7 @@ impl<R> Field<R> {
     }
 }
 
-/// Lists the settings of `rule`, except those that were not set or have their default.
+/// Lists the settings of `rule`, without settings that were not set or have their default.
 pub(super) fn list<R: HasFields>(rule: &R, settings: &mut WrittenSettings) {
     let plain = R::plain();
     for field in R::FIELDS.iter().copied().flatten() {

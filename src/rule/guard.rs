@@ -1,9 +1,9 @@
 //! Guards: rules that judge a call by its own properties alone, taking nothing and keeping no
 //! state.
 //!
-//! A kind of rules that works in this way needs no code of its own in the engine: it gives a
-//! [`Guard`] to the resource, which asks all its guards before any other rule. Guards are enum
-//! variants instead of trait objects, as a call through a vtable costs 26 instructions more.
+//! A kind of rules that works in this way needs no special code in the engine: it adds a [`Guard`]
+//! to the resource, whose guards are checked before all other rules. Guards are enum variants
+//! instead of trait objects, as a call through a vtable costs 26 instructions more.
 
 use super::Rule;
 use super::authority::OriginList;

@@ -111,7 +111,7 @@ pub(crate) trait RuleInfo {
         None
     }
 
-    /// The parts of a call, besides its resource, that the rule looks at.
+    /// The parts of a call, besides its resource, that the rule reads.
     fn needs(&self) -> Vec<Need<'_>>;
 
     /// The tiers that the rule names.
@@ -156,8 +156,8 @@ macro_rules! kinds {
             pub(crate) const KINDS: &'static [&'static str] =
                 &[$(<super::$rule as RuleKind>::NAME),*];
 
-            /// Returns the [`RuleInfo`] of the rule: for a rule in shadow mode, that of the wrapped
-            /// rule.
+            /// Returns the [`RuleInfo`] of the rule: for a rule in shadow mode, the `RuleInfo` of
+            /// the wrapped rule.
             pub(crate) fn info(&self) -> &dyn RuleInfo {
                 match self {
                     $(Rule::$kind(rule) => rule,)*

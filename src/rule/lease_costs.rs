@@ -209,7 +209,8 @@ mod models {
     const LIMIT: u32 = COSTS.limit;
     const NOW: Tick = Tick::from_millis(10);
 
-    /// A counter without a store. The process's share is the whole limit, so it shows what is left.
+    /// A counter without a store. The process's share is the whole limit, so the unused share is
+    /// what is left of the limit.
     fn quota() -> Arc<SharedQuota> {
         let terms = Terms {
             when_down: WhenDown::LocalShare,

@@ -22,8 +22,8 @@ pub(crate) struct SharedRule {
     limit: u32,
     /// The unit of costs that the rule counts; `None` if it counts calls.
     unit: Option<Box<str>>,
-    /// The fraction of a limit that calls can borrow from the next bucket, and the most permits
-    /// that they can borrow.
+    /// The fraction of a limit that calls can borrow from the next bucket, and the maximum number
+    /// of permits that they can borrow.
     lends: (f64, u32),
     /// The limits of exceptional values; infinite for a value without a limit.
     exceptions: Named<f64>,

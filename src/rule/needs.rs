@@ -5,7 +5,7 @@ use super::{MissingKey, Rule};
 use crate::hook::finding::Need;
 
 impl Rule {
-    /// The parts of a call, besides its resource, that the rule looks at.
+    /// The parts of a call, besides its resource, that the rule reads.
     pub(crate) fn needs(&self) -> Vec<Need<'_>> {
         self.info().needs()
     }

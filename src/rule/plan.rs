@@ -236,7 +236,7 @@ impl<'a> Plan<'a> {
 /// The dedicated rings that `rules` inherit.
 ///
 /// All rings of a node count the same calls. So a rule whose window has changed inherits a ring
-/// that another rule no longer uses, if that ring goes back further than the node's.
+/// that another rule no longer uses, if that ring reaches further back than the node's ring.
 fn inherited_rings<'a>(
     rules: &[(u32, &'a FlowRule)],
     before: Option<PreviousRules<'a>>,
@@ -292,7 +292,7 @@ fn serves(ring: &LeapArray, grid: Grid) -> bool {
     old == Grid { ahead, ..grid }
 }
 
-/// How far back `ring` goes.
+/// How far back `ring` reaches, in nanoseconds.
 fn reach_ns(ring: &LeapArray) -> u64 {
     u64::from(ring.reach()) * ring.grid().bucket_ns
 }

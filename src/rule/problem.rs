@@ -14,7 +14,8 @@ use crate::keyed::SHORTEST_REFILL;
 /// in each rule.
 pub(crate) const MOST_REPORTED: usize = 100;
 
-/// Writes the first of `problems`, with `separator` between them, and the number of those left out.
+/// Writes the first of `problems`, with `separator` between them, and the number of problems left
+/// out.
 pub(crate) fn write_first<T: fmt::Display>(
     f: &mut fmt::Formatter<'_>,
     problems: impl Iterator<Item = T>,

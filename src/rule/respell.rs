@@ -1,4 +1,4 @@
-//! Translates templates from the syntax of other routers to that of this crate.
+//! Translates templates from the syntax of other routers to the syntax of this crate.
 
 /// The name for the rest of a path if the template gives none.
 const REST: &str = "rest";

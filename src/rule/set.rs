@@ -48,7 +48,7 @@ pub(crate) struct RuleSet {
 pub(crate) struct SlotLimit {
     pub(crate) rule: u32,
     pub(crate) limit: u32,
-    /// Whether the rule is adaptive; the limit is then that of one importance class.
+    /// Whether the rule is adaptive; the limit is then the bound of one importance class.
     pub(crate) is_adaptive: bool,
 }
 
@@ -410,7 +410,7 @@ impl SlotLimit {
 }
 
 impl ResourceRules {
-    /// Returns whether a rule limits how many calls of a single origin run at once, or looks at the
+    /// Returns whether a rule limits how many calls of a single origin run at once, or counts the
     /// running calls of another resource.
     pub(crate) fn have_narrow_slots(&self) -> bool {
         let origins = self.origins.as_ref();

@@ -111,11 +111,11 @@ impl Rule {
     /// shadow mode, with a separate counter in the store, so it takes nothing from enforced rules.
     /// No call waits for the store because of it. A call is judged at once if the process holds
     /// permits, or knows that there are none. Any other call runs, and is judged when the store has
-    /// answered, as if it had waited for the answer. It is then counted as passed or as refused,
-    /// and until then as neither. So the counts are those of an enforced rule whose calls wait for
-    /// the answer even beyond [`store_wait`](crate::FlowRule::store_wait). For such a late
-    /// judgement, hooks are called from the task of the store, and the rule does not learn how the
-    /// call ends. Draws for the rule are sent to the store together with other draws.
+    /// answered, as if it had waited for the answer. It is counted as passed or as refused only
+    /// after this judgement. So the counts are those of an enforced rule whose calls wait for the
+    /// answer even beyond [`store_wait`](crate::FlowRule::store_wait). For such a late judgement,
+    /// hooks are called from the task of the store, and the rule does not learn how the call ends.
+    /// Draws for the rule are sent to the store together with other draws.
     ///
     /// ```
     /// use tower_sentinel::{Call, FlowRule, ManualClock, Rules, Sentinel, Verdict};
@@ -145,7 +145,7 @@ impl Rule {
         matches!(self, Rule::Shadow(_))
     }
 
-    /// The only resource whose calls the rule looks at; `None` if it can look at calls of other
+    /// The only resource whose calls the rule reads; `None` if it can read calls of several
     /// resources.
     pub(crate) fn only_resource(&self) -> Option<&str> {
         match self.itself() {

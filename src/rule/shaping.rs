@@ -66,11 +66,11 @@ impl FlowRule {
     /// where one of its buckets begins: a call whose turn is later in the bucket finds nothing to
     /// borrow there, and is refused.
     ///
-    /// The response time of a call is measured from its start, at its turn or a little
-    /// later. At most [`max_waiting`](Self::max_waiting) calls wait at once, and no call
-    /// waits longer than 512 buckets of its resource. That is 256 s, or less where another
-    /// rule or the [window](crate::Builder::window) has buckets that are shorter than half a
-    /// second or no multiple of it: a bucket of the resource divides those of all its rules.
+    /// The response time of a call is measured from its start, at its turn or a little later. At
+    /// most [`max_waiting`](Self::max_waiting) calls wait at once, and no call waits longer than
+    /// 512 buckets of its resource. That is 256 s, or less where another rule or the
+    /// [window](crate::Builder::window) has buckets that are shorter than half a second or no
+    /// multiple of it: the bucket length of a resource divides the bucket lengths of all its rules.
     ///
     /// ```
     /// use std::time::Duration;
@@ -223,7 +223,7 @@ impl Shaping {
         let Self {
             max_wait,
             warm_up,
-            // Refused in any case without a warm-up.
+            // Always refused without a warm-up.
             cold_factor: _,
             memory,
         } = self;

@@ -221,7 +221,8 @@ macro_rules! shared_settings {
 
             /// Draws nothing ahead: every permit is requested when a call needs it, and calls that
             /// ask at the same time share a request. Only for a [shared](Self::shared) rule. A
-            /// quota that a process uses less than about fifty times a second is exact in any case.
+            /// quota that a process uses less than about fifty times a second is exact also without
+            /// this setting.
             #[must_use]
             pub const fn exact(mut self) -> Self {
                 self.sharing.is_exact = true;
@@ -259,7 +260,7 @@ macro_rules! shared_settings {
             }
 
             /// Sets the longest time that a call waits for the store: between 1 ms and 10 s, and at
-            /// most [that of the engine](crate::store::StoreSettings::store_wait), which is the
+            /// most the [wait of the engine](crate::store::StoreSettings::store_wait), which is the
             /// default. A call whose wait ends is decided as if the store could not be asked. Only
             /// for a [shared](Self::shared) rule.
             #[must_use]
@@ -271,8 +272,8 @@ macro_rules! shared_settings {
             /// Completes the rule, which comes from a form of Alibaba Sentinel's dashboard: the id
             /// and the sharing settings that the form does not have are taken from `old`.
             ///
-            /// The dashboard numbers shared rules anew whenever it reads them, so its numbers are
-            /// no ids: without an id, processes count together by the resource.
+            /// The dashboard assigns new numbers to shared rules whenever it reads them, so its
+            /// numbers are no ids: without an id, processes count together by the resource.
             #[cfg(feature = "dashboard")]
             pub(crate) fn carry_sharing(mut self, old: Option<&Self>) -> Self {
                 self.id = old.and_then(|old| old.id.clone());

@@ -1,6 +1,6 @@
 //! When to retry, as the details of a gRPC status say it.
 //!
-//! Many clients, among them those of OpenTelemetry and of Google's services, try a call that
+//! Many clients, such as the clients of OpenTelemetry and of Google's services, try a call that
 //! ended with `RESOURCE_EXHAUSTED` again only if the details of its status contain a
 //! `google.rpc.RetryInfo`. The details are another form of the status, in protocol buffers:
 //!

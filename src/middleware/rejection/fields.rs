@@ -20,14 +20,14 @@ const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// Which header fields tell clients about their quota; none by default.
+/// The header fields that show clients their quota; none by default.
 ///
 /// In a response to a call that passed, they describe the rule that leaves the smallest fraction of
 /// its limit: a flow rule that applies to the call, or a keyed rule with the call's value. Limits
 /// on concurrent calls, which have no interval, are not considered, nor are flow rules with a queue
 /// or for another resource. The reset is the time after which more will be left than now, if no
 /// tokens are taken until then. If several layers add fields, the client sees the tightest quota of
-/// all. If the service itself sets quota fields, as a proxy does that passes on the fields of its
+/// all. If the service itself sets quota fields, such as a proxy that forwards the fields of its
 /// upstream, they are replaced unless they say that nothing is left.
 ///
 /// Choose the form that your clients read:
@@ -43,8 +43,8 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// reserved. Of the forms that describe one quota, only `Ietf` names its unit.
 ///
 /// In a refusal they describe the rule that refuses, if it has an interval. The limit is its
-/// threshold, without warm-up and memory. Nothing is left, even if a lighter call might pass. The
-/// reset is the time of `Retry-After`, or the interval if no retry can succeed.
+/// threshold, without warm-up and memory. The remaining quota is 0, even if a lighter call might
+/// pass. The reset is the time of `Retry-After`, or the interval if no retry can succeed.
 ///
 /// # Examples
 ///

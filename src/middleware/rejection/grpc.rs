@@ -20,7 +20,7 @@ pub(super) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Responds with HTTP 200, the gRPC status in the headers, and no body.
 ///
-/// Two fields tell clients when to retry, because some clients read only one of the fields:
+/// Two fields say when to retry, because some clients read only one of the fields:
 /// `grpc-retry-pushback-ms`, where a negative value means not to retry, and
 /// `grpc-status-details-bin` with a `google.rpc.RetryInfo`, which is not sent if no retry can
 /// succeed. Clients of OpenTelemetry and of Google's services try a call again after
@@ -128,7 +128,7 @@ pub(super) fn pushback(blocked: &Blocked) -> i32 {
     })
 }
 
-/// The details of the status, which say when to retry; `None` for never. The time is that of
+/// The details of the status, which say when to retry; `None` for never. The time is the same as in
 /// [`pushback`].
 pub(super) fn details(code: u8, message: &str, blocked: &Blocked) -> Option<Vec<u8>> {
     let millis = u64::try_from(pushback(blocked)).ok()?;

@@ -310,7 +310,7 @@ fn accepts_problem(headers: &HeaderMap) -> bool {
         })
 }
 
-/// A problem document. Its types are those of the IETF's draft on rate limits.
+/// A problem document. Its types are defined in the IETF's draft on rate limits.
 fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
     static BY_KIND: LazyLock<Vec<String>> = LazyLock::new(|| {
         let mut texts = Vec::new();

@@ -33,7 +33,7 @@ pub(super) fn problem() -> HeaderValue {
     HeaderValue::from_static(media(1))
 }
 
-/// Returns whether the header fields are those of a refusal.
+/// Returns whether the header fields have the mark of a refusal.
 pub(crate) fn is_marked(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(is_mark)
 }

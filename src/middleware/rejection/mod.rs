@@ -146,7 +146,7 @@ pub(crate) fn is_grpc_web(headers: &HeaderMap) -> bool {
         .is_some_and(|web: &[u8; 4]| web.eq_ignore_ascii_case(b"-web"))
 }
 
-/// Splits `text` at separators, except those within quoted strings.
+/// Splits `text` at separators, except at separators within quoted strings.
 fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     text.split(move |c| {

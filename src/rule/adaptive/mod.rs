@@ -103,9 +103,9 @@ use crate::stat::MAX_TOKENS;
 /// The classes are those of Google's "Site Reliability Engineering", chapter 21. The number of
 /// calls in flight alone decides which classes are shed; there is no table of priorities. This
 /// design draws on other limiters, above all Uber's Cinnamon and Netflix's partitions, and on the
-/// shortcomings that these limiters showed in simulations. The treatment of windows and outliers is
-/// that of Gradient2 in Netflix's concurrency-limits. The probes follow the first gradient limiter
-/// of that library, and BBR.
+/// shortcomings that these limiters showed in simulations. Windows and outliers are treated as by
+/// Gradient2 in Netflix's concurrency-limits. The probes follow the first gradient limiter of that
+/// library, and BBR.
 #[doc(alias("ConcurrencyLimit", "concurrency_limits"))]
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveRule {

@@ -50,7 +50,7 @@ impl AuthorityRule {
         (self.strategy == treatment).then_some(&*self.origins)
     }
 
-    /// Returns the rule with `origins` and their treatment in place of its own list.
+    /// Returns the rule with its list replaced by `origins`, which get this treatment.
     fn listing(self, treatment: Treatment, origins: &[String]) -> Self {
         Self {
             deny_unknown: self.deny_unknown,

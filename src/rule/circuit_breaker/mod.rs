@@ -131,12 +131,12 @@ const DEFAULT_BUCKETS: u32 = 10;
 ///
 /// # Accuracy
 ///
-/// Times are accurate to 8 µs, and never shortened. The interval is a window of aligned
-/// buckets, so the calls that it counts go back by at least an interval less one bucket,
-/// and by at most a whole interval. A bucket counts 4 194 303 calls exactly; after that, a
-/// ratio is that of the more recent calls of the bucket. The last calls and errors in a row
-/// are counted exactly, in the order in which calls end: calls that end at the same instant
-/// are counted in one of the possible orders.
+/// Times are accurate to 8 µs, and never shortened. The interval is a window of aligned buckets, so
+/// the calls that it counts go back by at least an interval less one bucket, and by at most a whole
+/// interval. A bucket counts 4 194 303 calls exactly; after that, a ratio is computed from the more
+/// recent calls of the bucket. The last calls and errors in a row are counted exactly, in the order
+/// in which calls end: calls that end at the same instant are counted in one of the possible
+/// orders.
 ///
 /// # Source
 ///

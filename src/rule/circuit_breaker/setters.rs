@@ -96,8 +96,8 @@ impl CircuitBreakerRule {
     /// [`Entry::push_back`](crate::Entry::push_back).
     ///
     /// Use it for a service that limits its callers, such as the API of a provider: a call that the
-    /// service would refuse is refused here, with the remaining time, and the provider is not asked
-    /// in vain. Nothing is counted, so none of [`exceeds`](Self::exceeds),
+    /// service would refuse is refused here, with the remaining time, without a useless request to
+    /// the provider. Nothing is counted, so none of [`exceeds`](Self::exceeds),
     /// [`interval`](Self::interval), [`buckets`](Self::buckets), [`last_calls`](Self::last_calls),
     /// [`min_calls`](Self::min_calls) and [`open_for`](Self::open_for) may be set. Combine it with
     /// a rule that counts errors.

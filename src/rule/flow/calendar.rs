@@ -46,7 +46,7 @@ impl FlowRule {
     /// of it and can reset it, with any text as the value. The rule lends nothing. It has no
     /// [buckets](Self::buckets), queue, warm-up or memory, applies to no single origin or context,
     /// and cannot be for [all resources](crate::rule#default-rules). If it is
-    /// [shared](Self::shared), the date is that of the store.
+    /// [shared](Self::shared), the store determines the date.
     ///
     /// ```
     /// use std::time::Duration;

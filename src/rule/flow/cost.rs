@@ -6,9 +6,9 @@ use crate::rule::cost::inspect_unit;
 use crate::rule::problem::Inspector;
 
 impl FlowRule {
-    /// Counts the cost called `unit` instead of calls: the threshold is the most that calls may
-    /// cost in the interval. Use it where a cost is known only after a call, or bit by bit while it
-    /// runs: tokens of a language model, KiB, rows.
+    /// Counts the cost called `unit` instead of calls: the threshold is the maximum cost of all
+    /// calls in the interval. Use it where a cost is known only after a call, or bit by bit while
+    /// it runs: tokens of a language model, KiB, rows.
     ///
     /// A call passes if what was charged in the window, what running calls have reserved and what
     /// the call itself [reserves](crate::Call::reserve) add up to at most the threshold. A call
@@ -45,9 +45,9 @@ impl FlowRule {
     ///
     /// For every window that ends with a bucket, add what was charged in it and what the calls that
     /// run at its end have reserved. The sum is at most the limit plus what all calls cost beyond
-    /// their reservations. So if each call reserves the most that it may cost, no window exceeds
-    /// the limit. If no call reserves anything, a window exceeds it by at most what the running
-    /// calls may still cost.
+    /// their reservations. So if each call reserves its maximum cost, no window exceeds the limit.
+    /// If no call reserves anything, a window exceeds it by at most what the running calls may
+    /// still cost.
     ///
     /// # Examples
     ///

@@ -137,8 +137,8 @@ pub struct FlowRule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// All calls without a key share one quota, that of the key `-`. A few callers can use
-    /// it up for all others.
+    /// All calls without a key share one quota, under the key `-`. A few callers can use it up for
+    /// all others.
     #[default]
     Share,
     /// The rule does not apply to calls without a key, so it does not limit them. A client can
@@ -504,7 +504,7 @@ impl FlowRule {
     }
 
     /// For a shared rule: the fraction of the limit that one process can borrow from the next
-    /// bucket, and the most permits that it can borrow.
+    /// bucket, and the maximum number of permits that it can borrow.
     pub(super) fn borrow_limits(&self) -> (f64, u32) {
         let most = if self.lends() {
             self.max_waiting.get()

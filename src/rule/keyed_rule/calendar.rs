@@ -36,11 +36,11 @@ impl KeyedRule {
     /// whatever its length. A month begins at midnight of its first day, by UTC unless
     /// [`utc_offset`](Self::utc_offset) says otherwise.
     ///
-    /// Each month counts by itself: a value has its whole quota at the start, and what is left at
-    /// the end is lost. So a value can make up to twice as many calls around the midnight between
-    /// two months. The threshold is at most 2³¹ − 1, or 2³⁰ for a rule on [costs](Self::cost), and
-    /// its fraction is ignored. For a refused call, the time to retry and the reset in the fields
-    /// of the response are the start of the next month.
+    /// Each month counts by itself: a value has its whole quota at the start, and the unused rest
+    /// is lost at the end. So a value can make up to twice as many calls around the midnight
+    /// between two months. The threshold is at most 2³¹ − 1, or 2³⁰ for a rule on
+    /// [costs](Self::cost), and its fraction is ignored. For a refused call, the time to retry and
+    /// the reset in the fields of the response are the start of the next month.
     ///
     /// [Exceptions](Self::except), [tiers](Self::tier), [`cost`](Self::cost) and shadow mode work
     /// as for other keyed rules. The rule has no [burst](Self::burst), no [queue](Self::throttle)
@@ -50,17 +50,18 @@ impl KeyedRule {
     ///
     /// # Time
     ///
-    /// The date is that of the engine's [clock](crate::Clock::epoch). The clocks of the operating
+    /// The engine's [clock](crate::Clock::epoch) determines the date. The clocks of the operating
     /// system take the wall time at the start of the program and measure from there. If the wall
     /// time is set later, or the machine sleeps, periods keep their length and begin too early or
     /// too late by the difference until the program is restarted. If the clock steps back, no
     /// earlier period opens again: a value is counted in the latest period in which it has called.
     /// Summer time is not followed: an offset is the same all year.
     ///
-    /// The date of a [shared](Self::shared) rule is that of the store, whose clock counts from 1970
-    /// by UTC. Each process takes it from the last answer of the store to a call of the rule; the
-    /// first call waits for this answer. If the clock of the store is set back to an earlier day or
-    /// month, what a process draws then can be lost to the value in the later period.
+    /// The date of a [shared](Self::shared) rule is determined by the store, whose clock counts
+    /// from 1970 by UTC. Each process takes it from the last answer of the store to a call of the
+    /// rule; the first call waits for this answer. If the clock of the store is set back to an
+    /// earlier day or month, what a process draws then can be lost to the value in the later
+    /// period.
     ///
     /// # Examples
     ///

@@ -8,8 +8,8 @@ use crate::rule::problem::Inspector;
 use crate::stat::MAX_TOKENS;
 
 impl KeyedRule {
-    /// Counts the cost called `unit` instead of calls: the threshold is the most that the calls of
-    /// one value may cost in the interval. [`FlowRule::cost`](crate::FlowRule::cost) describes how
+    /// Counts the cost called `unit` instead of calls: the threshold is the maximum cost of the
+    /// calls of one value in the interval. [`FlowRule::cost`](crate::FlowRule::cost) describes how
     /// a call reserves and is charged, and what it is charged when it ends.
     ///
     /// A call passes if what its value has used, what running calls of the value have reserved and
@@ -50,9 +50,9 @@ impl KeyedRule {
     ///
     /// What a value has used plus what its calls have reserved is at most its limit plus what its
     /// calls have cost beyond their reservations, for every aligned window, or at any time for a
-    /// refilled quota. So if each call reserves the most that it may cost, no limit is exceeded.
-    /// Values without a place in a full table share one limit and one sum of reservations while
-    /// their calls run.
+    /// refilled quota. So if each call reserves its maximum cost, no limit is exceeded. Values
+    /// without a place in a full table share one limit and one sum of reservations while their
+    /// calls run.
     ///
     /// # Examples
     ///

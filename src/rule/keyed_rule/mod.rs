@@ -88,7 +88,8 @@ pub struct KeyedRule {
     threshold: f64,
     interval: Duration,
     pub(super) burst: Burst,
-    /// Shared by all copies of the rule, as there can be many exceptions.
+    /// The thresholds of exceptional values. All copies of the rule share them, as there can be
+    /// many.
     pub(super) exceptions: Arc<Vec<(String, f64)>>,
     pub(super) tiers: Vec<(String, f64)>,
     /// Values without a limit.
@@ -201,7 +202,7 @@ impl KeyedRule {
         }
     }
 
-    /// Counts all calls together, as those of one value.
+    /// Counts all calls together, as if they had one value.
     pub(super) fn of_all(self) -> Self {
         Self {
             of: ParamOf::Anyone,
@@ -312,12 +313,12 @@ impl KeyedRule {
     ///
     /// A waiting call holds nothing: no slot of an isolation rule, and no share of another keyed
     /// rule. When it has its place it is judged again from the first check on, by the rules in
-    /// force then. If one of them refuses it, the place goes to the next call. If it has to wait
-    /// for a slot of an [isolation rule](crate::IsolationRule::queue), or for a place under a
-    /// second rule of this kind, the place goes to the next call too. After that wait the call gets
-    /// a place before all calls that came later, within what is left of its `max_wait`. While it
-    /// waits for a turn or for a loan, it keeps the place. Response time begins after the wait,
-    /// which is recorded separately.
+    /// force then. If one of these rules refuses the call, the place goes to the next call. If it
+    /// has to wait for a slot of an [isolation rule](crate::IsolationRule::queue), or for a place
+    /// under a second rule of this kind, the place goes to the next call too. After that wait the
+    /// call gets a place before all calls that came later, within what is left of its `max_wait`.
+    /// While it waits for a turn or for a loan, it keeps the place. Response time begins after the
+    /// wait, which is recorded separately.
     ///
     /// All values that find no place in the table share one quota, and wait in one queue for it,
     /// even if the table gets room meanwhile. A value is not evicted while one of its calls waits.
@@ -327,7 +328,7 @@ impl KeyedRule {
     ///
     /// A reload that keeps the [table](Self::max_keys) changes the limits for waiting calls as
     /// well; they keep the longest wait that they began with. If the reload does not keep the
-    /// table, they are judged anew.
+    /// table, waiting calls are judged again.
     ///
     /// Waiting allocates, and takes a lock that only waiting calls and the calls that end meanwhile
     /// share.
@@ -475,9 +476,9 @@ impl KeyedRule {
     ///
     /// Calls that a refilled quota has spent at another threshold are earned back at the rate of
     /// that threshold, until the value's next call passes this rule. This works for at most
-    /// fourteen different thresholds at a time; those of the rule and of its tiers are chosen
-    /// first. With more thresholds, or for one above 60 000 per second, a value that is not at rest
-    /// keeps the time until its quota is whole instead.
+    /// fourteen different thresholds at a time; the thresholds of the rule and of its tiers are
+    /// chosen first. With more thresholds, or for one above 60 000 per second, a value that is not
+    /// at rest keeps the time until its quota is whole instead.
     ///
     /// A rule takes over the table of an equal rule of the previous set, else of the rule with its
     /// [id](Self::id), and else of any rule, if that rule counts the same values in the same way.
@@ -488,7 +489,7 @@ impl KeyedRule {
     }
 
     /// Sets what happens to a call that has no value. Default: all calls without a value share one
-    /// quota, that of [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has a value,
+    /// quota, under [`Key::MISSING`](crate::Key::MISSING), shown as `-`. If no call has a value,
     /// because the parameter is never set or the layer finds [no
     /// address](crate::key::PeerIp#if-no-address-is-there), that is one quota for all callers, and
     /// [`KeyedView::missing`](crate::read::KeyedView::missing) grows with each call.

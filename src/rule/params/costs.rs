@@ -14,8 +14,8 @@ pub(crate) type KeyAccounts = SmallVec<(u32, KeyAccount), 1>;
 // === impl KeyedRules ===
 
 impl KeyedRules {
-    /// Reserves what `call` may cost with every rule, or with none. The error is that of the first
-    /// rule without room for the call.
+    /// Reserves what `call` may cost with every rule, or with none. The error names the first rule
+    /// without room for the call.
     pub(crate) fn reserve(
         &self,
         call: &Call<'_>,

@@ -111,9 +111,8 @@ impl KeyedRules {
         }
     }
 
-    /// What is left of the quotas of the values of `call`, for each rule on a rate: the index of
-    /// the rule, its limit and interval, the tokens left, and the time at which more become
-    /// available.
+    /// The remaining quota of the value of `call`, for each rule on a rate: the index of the rule,
+    /// its limit and interval, the tokens left, and the time at which more become available.
     pub(crate) fn rates_left(
         &self,
         call: &Call<'_>,

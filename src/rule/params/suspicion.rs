@@ -16,7 +16,7 @@ const SUSPICIOUS: u64 = 8;
 /// Something about calls that looks like a mistake in the set-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Suspicion<'a> {
-    /// The rule has met this many calls, all of them without the value that it looks at.
+    /// The number of calls that the rule has met, if none of them had the value that it counts by.
     NoKey(u64),
     /// A call has a tier that the rule does not name.
     UnknownTier(&'a str),

@@ -16,9 +16,9 @@ const INBOUND: &str = "__inbound__";
 
 /// Limits all inbound calls to all resources together.
 ///
-/// Other rules protect one resource and need a threshold each. This rule protects the
-/// process: it looks at the sum of all calls that this process serves, and at the machine.
-/// Outbound calls are neither counted nor refused.
+/// Other rules protect one resource and need a threshold each. This rule protects the process: it
+/// judges by the sum of all calls that this process serves, and by figures of the machine. Outbound
+/// calls are neither counted nor refused.
 ///
 /// A rule sets one or more of five limits; a figure without a limit is not limited. If there are
 /// several rules, the tightest limit of each kind applies.
@@ -31,14 +31,12 @@ const INBOUND: &str = "__inbound__";
 /// | [`load`](Self::load) | once it is reached, beyond the [capacity](Self::capacity) | load of the machine |
 /// | [`cpu`](Self::cpu) | once it is reached | share of the CPU in use |
 ///
-/// The limits are checked in this order. The window is that of
-/// [`Builder::window`](crate::Builder::window), the last second unless set otherwise. Calls
-/// are counted from when the engine first has a system rule: calls that are already running
-/// then, or have passed, do not count. An unknown figure refuses no call: the response time
-/// while no call has ended, and the load and the CPU while no
-/// [`Probe`](crate::system::Probe) reports them.
-/// [`Blocked::system_reason`](crate::Blocked::system_reason) returns the limit that refused
-/// a call.
+/// The limits are checked in this order. The window is set by
+/// [`Builder::window`](crate::Builder::window); it is the last second by default. Calls are counted
+/// from when the engine first has a system rule: calls that are already running then, or have
+/// passed, do not count. An unknown figure refuses no call: the response time while no call has
+/// ended, and the load and the CPU while no [`Probe`](crate::system::Probe) reports them.
+/// [`Blocked::system_reason`](crate::Blocked::system_reason) returns the limit that refused a call.
 ///
 /// # Examples
 ///

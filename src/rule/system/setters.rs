@@ -20,9 +20,9 @@ impl SystemRule {
     /// run. `load` is 0 or more; at 0 the capacity alone decides, as long as the load is known.
     ///
     /// The load is the number of threads of the whole machine that run or are ready to run,
-    /// averaged over a minute. It reacts slowly, and in a container it is that of the host:
-    /// prefer [`cpu`](Self::cpu) there. This is the only limit that looks at the capacity,
-    /// as in Sentinel for Java.
+    /// averaged over a minute. It reacts slowly, and in a container it is the load of the host:
+    /// prefer [`cpu`](Self::cpu) there. This is the only limit that considers the capacity, as in
+    /// Sentinel for Java.
     #[must_use]
     pub fn load(mut self, load: impl Into<Number>) -> Self {
         self.load = Some(load.into().get());
