@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Several threads can charge and settle at once. Each thread first swaps the word. So the units
-//! that it has taken out of the rest belong to this thread alone. It returns them as a [`Posting`]:
+//! that it has taken out of the rest belong to this thread alone. The thread gets a [`Posting`]:
 //! units to book in the window, and units to release from the gauge after that.
 
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};

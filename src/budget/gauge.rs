@@ -46,8 +46,8 @@ impl Gauge {
         }
     }
 
-    /// Releases `units` that were reserved. Those of them that were charged must have been booked
-    /// in the window before.
+    /// Releases `units` that were reserved. The caller must have booked the charged part of them in
+    /// the window before.
     pub(super) fn release(&self, units: u32) {
         if units == 0 {
             return;

@@ -99,8 +99,9 @@ impl CostBudget {
         }
     }
 
-    /// Changes the limit to that of `quota`, and the shape of the window to `grid`. Returns the
-    /// budget with this window. Only one thread may do this at a time.
+    /// Creates a window with the limit of `quota` and the shape `grid`, which takes over the
+    /// charges of the old window. Returns the budget with this window. Only one thread may do this
+    /// at a time.
     pub(crate) fn change(&self, grid: Grid, quota: Quota, now: Tick) -> Self {
         let shared = self.shared.clone();
         let old = shared.window.load_full();

@@ -35,10 +35,10 @@
 //! # What a provider has left
 //!
 //! The number of units that a provider [reports](provider_left) as left is stored as a ceiling:
-//! that number plus the units charged in total by then. An admission reads the ceiling after the
-//! window. The units left are those of the window or of the provider, whichever are fewer. The
-//! thread that reports the number changes the version of the gauge afterwards, so a call that has
-//! read the window before must read it again.
+//! this number plus the units charged in total so far. An admission reads the ceiling after the
+//! window. What is left is the smaller of two numbers: the units that the window has left, and the
+//! units up to the ceiling. The thread that reports the number changes the version of the gauge
+//! afterwards, so a call that has read the window before must read it again.
 
 mod account;
 mod counts;

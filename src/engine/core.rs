@@ -131,8 +131,8 @@ impl Core {
         }
     }
 
-    /// Judges `call` to `resource` by the enforced rules, and then by those in shadow mode, unless
-    /// the call waits in line and will be judged again.
+    /// Judges `call` to `resource` by the enforced rules. Then judges it by the rules in shadow
+    /// mode, unless the call waits in line and will be judged again.
     fn judge_on(
         &self,
         resource: &Arc<Resource>,

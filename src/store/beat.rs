@@ -82,8 +82,7 @@ pub struct Beat {
     pub(crate) count: u64,
     /// The number of resets of keys that were reported to the store.
     pub(crate) resets: u64,
-    /// For each setting, the number of live processes whose value differs from that of this
-    /// process.
+    /// For each setting, the number of live processes with another value than this process.
     pub(crate) others: Agreed,
 }
 

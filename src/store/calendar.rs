@@ -109,8 +109,8 @@ impl Window {
         self
     }
 
-    /// Returns the bucket at `now`: by the last answer of the store, or by the process's clock if there
-    /// was none.
+    /// Returns the bucket at `now`: by the last answer of the store, or by the process's clock if
+    /// there was none.
     pub(super) fn here(&self, seen: Option<Seen>, now: Tick) -> Here {
         match (self.calendar, seen) {
             (Some(calendar), Some(seen)) => calendar.after(seen, now),

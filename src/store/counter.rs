@@ -8,7 +8,7 @@
 //!         ┌────────┬───────┬──────┬──────┬───────┬──────┐
 //!         │ epoch  │ base  │ c[0] │ …    │ c[k-1]│ c[k] │
 //!         └────────┴───────┴──────┴──────┴───────┴──────┘
-//!           f64 µs   f64     u32 each; c[k-1] is that of the bucket `base`, c[k] the next
+//!           f64 µs   f64     u32 each; c[k-1] counts the bucket `base`, c[k] the next
 //! ```
 //!
 //! All fields are little-endian. `epoch` and `base` are floats because Lua has no other numbers;
@@ -28,7 +28,7 @@ struct Counter {
     epoch: u64,
     /// The number of the bucket in which the value was written.
     base: u64,
-    /// The counts of the buckets, oldest first. The last count is that of the bucket after `base`.
+    /// The counts of the buckets, oldest first. The last count belongs to the bucket after `base`.
     counts: Vec<u32>,
 }
 
@@ -73,8 +73,8 @@ pub(super) fn apply(draw: &Draw, value: &[u8], now: Duration) -> (Drawn, Option<
         is_changed |= counter.change(add, u32::saturating_add);
     }
     let free = draw.limit.saturating_sub(counter.held(draw.next));
-    // Permits that calls wait for are granted first. Of the rest, the process gets a part ahead of
-    // its calls; the divisor leaves some for other processes.
+    // Permits that calls wait for are granted first. The process also gets a part of the remaining
+    // permits ahead of its calls. The divisor leaves the other part for other processes.
     let mut grant = draw.firm.min(free);
     if draw.soft > 0 && free > grant {
         grant += draw.soft.min((free - grant).div_ceil(draw.divisor.max(1)));
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(drawn(&mut value, &draw(2, 10, 1), 1_030).0, 0);
         assert_eq!(drawn(&mut value, &draw(2, 10, 9), 1_100), (0, 100));
         assert_eq!(drawn(&mut value, &draw(2, 10, 9), 1_200), (4, 100));
-        // If a window is one bucket, the next bucket is in another window.
+        // If a window has a single bucket, the next bucket belongs to another window.
         let mut value = Vec::new();
         let next = Draw {
             next: true,

@@ -136,7 +136,7 @@ pub enum Drawn {
         /// wait for; otherwise zero.
         wait: Duration,
     },
-    /// The draw was not applied, because the epoch of the value differs from that of the draw.
+    /// The draw was not applied, because the value has another epoch than the draw expects.
     #[non_exhaustive]
     Lost {
         /// How long the present bucket lasts by the store's clock.

@@ -75,8 +75,7 @@ pub(crate) struct Hub {
     count: AtomicU32,
     /// The number of processes that were alive at the last beat.
     alive: AtomicU32,
-    /// For each setting, the number of live processes whose value differs from that of this
-    /// process.
+    /// For each setting, the number of live processes with another value than this process.
     others: Lock<Agreed>,
     /// The watcher, and the earliest time of its next call.
     watcher: Lock<(Option<Watcher>, Tick)>,

@@ -188,7 +188,7 @@ impl MemoryStore {
         self.0.state.lock().start += by;
     }
 
-    /// Sets the clock of the store back, at most to where it started.
+    /// Sets the clock of the store back, but not before the time at which it started.
     pub fn step_back(&self, by: Duration) {
         let mut state = self.0.state.lock();
         state.start = state.start.saturating_sub(by);

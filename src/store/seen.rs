@@ -2,8 +2,8 @@
 //!
 //! An answer says how long the present bucket lasts. From then on, the process counts buckets by
 //! its own clock. The store read its clock at some time between request and answer. So permits
-//! expire at the bucket's end as counted from the request, which is never too late, and the next
-//! bucket begins at its end as counted from the answer, which is never too early.
+//! expire at the end of the bucket as counted from the request, which is never too late. The next
+//! bucket begins at this end as counted from the answer, which is never too early.
 
 use std::time::Duration;
 

@@ -27,7 +27,8 @@ const LEASED: u32 = 8;
 pub(crate) struct Terms {
     /// The permits per window.
     pub(crate) limit: u32,
-    /// Whether the limit applies to each live process, so that all together have a multiple of it.
+    /// Whether the limit applies to each live process. All processes together then have a multiple
+    /// of it.
     pub(crate) per_node: bool,
     /// Whether nothing is drawn ahead, so that each call asks the store.
     pub(crate) exact: bool,
@@ -188,8 +189,8 @@ impl QuotaRule {
     }
 
     /// Creates a ledger with these terms. Its buckets are numbered by the store's clock if the
-    /// store has ever answered any counter of the rule. By the process's clock, permits taken without the store
-    /// would be booked in other buckets.
+    /// store has ever answered any counter of the rule. By the process's clock, permits taken
+    /// without the store would be booked in other buckets.
     pub(super) fn ledger(&self, terms: Arc<Terms>) -> Ledger {
         let mut ledger = Ledger::new(terms, self.window.clone());
         if let Some(seen) = *self.seen.lock() {

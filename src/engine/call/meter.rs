@@ -99,8 +99,8 @@ impl Meter {
     /// it. With a shared rule, add a rule that is not shared: it limits each process to the last
     /// number reported to this process. A call that is refused because of the number gets the reset
     /// as its [`retry_after`](crate::Blocked::retry_after). Reservations of running calls count as
-    /// used, including that of this call: if the number includes the call's own cost already,
-    /// settle it first.
+    /// used, including the reservation of this call: if the provider's number includes the cost of
+    /// this call already, settle the call first.
     ///
     /// The number can only tighten a limit. While a number is in force, a larger one is ignored,
     /// and a smaller one replaces it and is in force at least as long. A reload keeps the number
@@ -242,7 +242,7 @@ impl Metered {
         self.each_linked(|linked| linked.note_provider_left(unit, left, reset));
     }
 
-    /// Calls `f` with the accounts of the call in shadow mode, and with those of an outer layer.
+    /// Calls `f` with the metering of the same call in shadow mode and in an outer layer.
     #[inline]
     fn each_linked(&self, mut f: impl FnMut(&Self)) {
         for linked in [&self.shadow, &self.outer] {

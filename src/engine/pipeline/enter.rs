@@ -201,7 +201,8 @@ fn go_without(
     }
 }
 
-/// Makes a call wait for its turn in the queue of `rule`. Its tokens are held until then.
+/// Makes a call wait for its turn in the queue of `rule`. Its tokens are held until then. Refuses
+/// the call if a ring has no tokens.
 fn wait_for_turn(
     attempt: &mut Attempt<'_>,
     nodes: &CallNodes,

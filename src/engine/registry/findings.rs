@@ -341,8 +341,8 @@ impl Registry {
         found
     }
 
-    /// Returns the findings on calls that rules have matched: calls without the key of a rule, with an
-    /// unknown tier, all of one class, or with costs that do not fit the rules.
+    /// Returns the findings on calls that rules have matched: calls without the key of a rule, with
+    /// an unknown tier, all of one class, or with costs that do not fit the rules.
     pub(crate) async fn missing_keys(&self, pace: &mut StepPace) -> Vec<Finding> {
         let mut found = Vec::new();
         let has_criticality = self.shared.provided.has_criticality();

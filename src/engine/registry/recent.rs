@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(crate::base::sync::shared_size::<Resource>(), 200);
     }
 
-    /// Returns a name whose slot in the engine `other` is that of `name` in `sentinel`.
+    /// Returns a name that has the same slot in the engine `other` as `name` has in `sentinel`.
     fn rival(sentinel: &Sentinel, name: &str, other: &Sentinel) -> String {
         let slot = |sentinel: &Sentinel, name: &str| {
             with(sentinel, Key::Str(name), |fingerprint, _, _| {

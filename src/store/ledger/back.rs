@@ -10,8 +10,8 @@ impl Ledger {
     ///
     /// Permits of two buckets can be scheduled at a time, such as the present bucket and the next.
     /// A counter of costs can schedule permits of every bucket of the window and of the next, as a
-    /// call can end long after the bucket in which it reserved. If there are too many buckets, the permits of
-    /// the oldest bucket are lost.
+    /// call can end long after the bucket in which it reserved. If there are too many buckets, the
+    /// permits of the oldest bucket are lost.
     pub(crate) fn return_later(&mut self, bucket: u64, n: u32) -> u32 {
         let permits = self.unbook(bucket, n);
         if permits == 0 {

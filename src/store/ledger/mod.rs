@@ -45,8 +45,8 @@ pub(crate) enum Report {
 pub(crate) struct Ledger {
     pub(crate) terms: Arc<Terms>,
     window: Arc<Window>,
-    /// The permits of this process, by bucket. A boxed slice, because the capacity of a `Vec` would take eight
-    /// more bytes in each ledger.
+    /// The permits of this process, by bucket. A boxed slice, because the capacity of a `Vec` would
+    /// take eight more bytes in each ledger.
     own: Box<[Own]>,
     /// The store's clock in its last answer; unused until `has_seen`.
     last: Seen,

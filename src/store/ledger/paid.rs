@@ -2,8 +2,8 @@
 //!
 //! A rule by key has as many counters as there are users. So that the counters cause no more draws
 //! than there are calls, each draw is paid for by a call. A call that waits for the store pays for
-//! its own draw. No call waits for permits that are drawn ahead or returned. They are part of other
-//! draws, or are paid for by calls that needed no draw.
+//! its own draw. No call waits for permits that are drawn ahead or returned. Such permits are part
+//! of a draw for waiting calls, or their draw is paid for by calls that needed no draw.
 //!
 //! If an answer arrives after its bucket has ended, its calls ask once more. The second draw is
 //! sent in any case and paid for later. The same holds for a report to a store that was unavailable

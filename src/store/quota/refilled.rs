@@ -195,7 +195,7 @@ impl SharedQuota {
             return Prepared::Nothing;
         }
         if lacks_date {
-            // The calls pay for their own draw.
+            // Pays for this empty draw. The waiting calls have paid only for the next one.
             ledger.note_call();
         }
         let most = if must_learn_time { 0 } else { usize::MAX };

@@ -15,7 +15,8 @@ const LINE: &str = "maxmemory_policy:";
 /// an arbitrary server and is shown to users.
 const LONGEST: usize = 32;
 
-/// The policy of one of the connected servers that evicts counters, if there is one.
+/// The policy of a connected server that evicts counters; `None` if no server is known to evict
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct Evicting(Lock<Option<String>>);
 

@@ -71,7 +71,7 @@ impl Connection {
         Some((state.open.clone()?, state.number))
     }
 
-    /// Drops the connection, if the current one still has this number.
+    /// Drops the connection with this number, unless another connection has replaced it.
     pub(super) fn close(&self, number: u64) {
         let mut state = self.state.lock();
         if state.number == number {

@@ -103,7 +103,8 @@ impl Refiller {
         if before == Some(resets) && !is_lost {
             return;
         }
-        // Before the first beat, no draws were sent, except by a task that has ended.
+        // The first answer to a beat makes no request doubtful: this task has sent no draws before
+        // it.
         if before.is_some() {
             self.hub.note_reset(now);
         }

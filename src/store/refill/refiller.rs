@@ -366,8 +366,8 @@ impl Refiller {
 
     // --- the end ---
 
-    /// Gives all unused permits back and sends the last beat, if the store is up. Takes at most the
-    /// time that a call would wait.
+    /// Gives all unused permits back and sends the last beat, if the store is up. Takes at most
+    /// `store_wait`.
     async fn leave(&mut self) {
         let now = self.hub.now();
         let was_up = self.hub.is_up();

@@ -57,7 +57,7 @@ async fn a_new_ledger_knows_the_buckets_of_an_unreachable_store() {
         while process.call().await {
             *passed += 1;
         }
-        // Meanwhile, a bucket ends by the clock of the process, but not by that of the store.
+        // Meanwhile, a bucket ends by the process's clock, but not by the store's clock.
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     assert!(passed[0] > 0);

@@ -107,7 +107,7 @@ impl QuotasLeft {
         all.flat_map(|noted| iter::once(&noted.first).chain(&noted.more))
     }
 
-    /// Returns the quota of which the smallest fraction is left, of any unit.
+    /// Returns the quota with the smallest remaining fraction, among all units.
     pub(crate) fn tightest(&self) -> Option<&QuotaLeft> {
         let mut tightest: Option<&QuotaLeft> = None;
         for left in self.iter() {

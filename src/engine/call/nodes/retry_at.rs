@@ -4,7 +4,7 @@
 //! call arrives. Windows, values, and queues without a warm-up keep their room until a call
 //! arrives. Two parts can lose their room again. A rule with a warm-up cools down while no call
 //! arrives, and can then lack room that it had before. And if a call waits for its turn, a window
-//! may lend it tokens of that time now, but not a little later.
+//! may lend it tokens of its turn's time now, but not a little later.
 //!
 //! So each part is asked for the first time with room *from* a given time on, and all parts are
 //! asked again from the latest of their answers, until they agree. No part skips a time at which
@@ -29,7 +29,8 @@ use crate::stat::{Nothing, Reloaded, Visit};
 /// against an endless loop.
 const MOST_ROUNDS: u32 = 64;
 
-/// The smallest step of time, by which a wait becomes shorter than an exclusive limit.
+/// The smallest step of time. A wait must be shorter than the call's patience by at least this
+/// step.
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
 // === impl CallNodes ===

@@ -99,8 +99,8 @@ impl CallNodes {
         }
     }
 
-    /// Releases the origin's slot of a call that has run. The call holds such a slot exactly if the
-    /// scope node of its origin has slots, which never changes for a scope node.
+    /// Releases the origin's slot of a call that has run. The call holds such a slot if and only if
+    /// the scope node of its origin has slots, which never changes for a scope node.
     #[inline]
     pub(crate) fn end_origin_slot(&self) {
         if let Some((node, _)) = self.origin_slots() {
