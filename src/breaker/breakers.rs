@@ -439,9 +439,9 @@ impl Breakers {
 
     /// Draws a new epoch. Release: a thread that reads this epoch or a later one also sees every
     /// change of state that the caller has seen. Acquire: the states that the caller reads
-    /// afterwards are at least as new as those that were seen by threads that drew earlier. The
-    /// epoch is later than those of all states that the caller has seen, because the states were
-    /// read with acquire. No model tests this, because loom's read-modify-writes always find the
+    /// afterwards are at least as new as the states that threads had seen when they drew earlier
+    /// epochs. The epoch is later than the epochs of all states that the caller has seen, because
+    /// the states were read with acquire. No model tests this, because loom's read-modify-writes always find the
     /// newest value.
     fn draw(&self) -> u32 {
         self.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1)

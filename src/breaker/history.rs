@@ -36,6 +36,7 @@ const NEVER: u64 = u64::MAX;
 // === impl Latest ===
 
 impl Latest {
+    /// Notes `now`, unless the noted time is later by at most the slack of the clock.
     fn note(&self, now: Tick) {
         let (found, now) = (self.0.load(Ordering::Relaxed), now.as_nanos());
         if found == NEVER || found < now || found - now > SLACK_NS {
@@ -99,14 +100,17 @@ impl History {
         self.opened_by.store(bad, Ordering::Relaxed);
     }
 
+    /// The time since the last change of the state.
     pub(super) fn since_change(&self, now: Tick) -> Duration {
         self.changed.ago(now).unwrap_or_default()
     }
 
+    /// The time since the last bad call ended, if one has.
     pub(super) fn since_bad(&self, now: Tick) -> Option<Duration> {
         self.bad.ago(now)
     }
 
+    /// The number of bad calls that opened the breaker; 0 if an operator opened it.
     pub(super) fn opened_by(&self) -> u64 {
         self.opened_by.load(Ordering::Relaxed)
     }

@@ -26,6 +26,7 @@ pub(crate) struct KeptBreakers {
     count: AtomicU32,
 }
 
+/// The kept breakers, behind the lock.
 #[derive(Debug, Default)]
 struct Kept {
     /// The breakers of each resource, with a number in the order of arrival.
@@ -79,6 +80,7 @@ impl Kept {
         self.next += 1;
     }
 
+    /// Removes and returns the breakers of `name`.
     fn remove(&mut self, name: &NameHash) -> Option<Breakers> {
         let (number, breakers) = self.by_name.remove(name)?;
         let numbered = self
@@ -91,6 +93,7 @@ impl Kept {
         Some(breakers)
     }
 
+    /// Drops the breakers that have been kept longest.
     fn remove_oldest(&mut self) {
         if let Some((_, name)) = self.by_number.pop_front() {
             self.remove(&name);

@@ -42,10 +42,12 @@ struct Calls(u64);
 // === impl Calls ===
 
 impl Calls {
+    /// The number of calls in the word.
     const fn total(self) -> u32 {
         (self.0 >> MAX_LAST_CALLS) as u32
     }
 
+    /// A bit for each call, set if the call was bad.
     const fn bits(self) -> u64 {
         self.0 & ((1 << MAX_LAST_CALLS) - 1)
     }
@@ -57,6 +59,7 @@ impl Calls {
         Self(u64::from(total) << MAX_LAST_CALLS | bits)
     }
 
+    /// The number of calls and of bad calls in the word.
     fn sum(self) -> Sum {
         Sum {
             total: self.total().into(),

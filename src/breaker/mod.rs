@@ -26,7 +26,7 @@
 //! as many probes were good as the rule requires.
 //!
 //! If the last probe leaves without a result, the breaker is open again, provided that no probe was
-//! good and none can still run without a place. The next call is then a probe at once (`Ready`).
+//! good and no probe can still run without a place. The next call is then a probe at once (`Ready`).
 //!
 //! # Generations
 //!
@@ -34,7 +34,7 @@
 //! resource draw the numbers of their generations from one counter, the *epoch*. A call keeps a
 //! single number: the epoch at which it was admitted. The call belongs to the current generation of
 //! a breaker if that generation is not newer than this epoch. The order of the steps guarantees
-//! that:
+//! that no call counts in a newer generation:
 //!
 //! ```text
 //! call       1 read the epoch        2 read the states
@@ -48,7 +48,7 @@
 //!
 //! Places are distinguished by epochs as well: when places are given on, the epoch of the new probe
 //! is written into the state, and older probes no longer have a place. The start of the period is
-//! kept in a separate word (`Circuit::period`), which is written before that.
+//! kept in a separate word (`Circuit::period`), which is written before places are given on.
 //!
 //! Epochs are 32 bits wide and compared by their distance. To keep this distance small, a breaker
 //! that has been closed for long moves the recorded start of its generation forward, but not into

@@ -75,6 +75,7 @@ impl StateWord {
         Self((since as u64) << SINCE | kind as u64)
     }
 
+    /// The kind of the state.
     pub(super) const fn kind(self) -> StateKind {
         match self.0 & KIND_MASK {
             0 => StateKind::Closed,
@@ -105,6 +106,7 @@ impl StateWord {
         (self.0 >> SINCE) as u32
     }
 
+    /// The version of the state.
     pub(super) const fn version(self) -> u16 {
         (self.0 >> VERSION & VERSION_MASK) as u16
     }
@@ -200,6 +202,7 @@ impl Moment {
         Self((units & TIME_MASK) << 16 | version as u64)
     }
 
+    /// The version of the state that ends at this moment.
     pub(super) const fn version(self) -> u16 {
         self.0 as u16
     }

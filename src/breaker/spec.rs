@@ -95,8 +95,8 @@ impl BreakerSpec {
         }
     }
 
-    /// Returns whether a call that was cancelled after `elapsed` is bad. It is if it was already
-    /// too slow, because any later end would have been too slow as well.
+    /// Returns whether a call that was cancelled after `elapsed` is bad. The call is bad if it was
+    /// already too slow, because any later end would have been too slow as well.
     pub(super) fn is_bad_cancelled(&self, elapsed: Duration) -> bool {
         self.cancelled_as_slow && self.is_bad(elapsed, false)
     }

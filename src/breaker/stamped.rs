@@ -23,6 +23,7 @@ pub(super) const COUNT_BITS: u32 = u64::BITS - VERSION_BITS;
 #[derive(Debug)]
 pub(super) struct Stamped(AtomicU64);
 
+/// The fields of the word.
 #[derive(Clone, Copy)]
 struct CountWord(u64);
 
@@ -93,6 +94,7 @@ impl Stamped {
         }
     }
 
+    /// Reads the word. Acquire: pairs with the release in `swap`.
     fn look(&self) -> CountWord {
         CountWord(self.0.load(Ordering::Acquire))
     }

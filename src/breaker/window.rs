@@ -78,6 +78,7 @@ const fn generation(version: u16) -> u8 {
 // === impl WindowCell ===
 
 impl WindowCell {
+    /// Returns a cell of `round` and `generation` without calls.
     const fn empty(round: u64, generation: u8) -> Self {
         Self((round & ROUND_MASK) << 8 | generation as u64)
     }
@@ -96,6 +97,7 @@ impl WindowCell {
         (self.0 ^ other.0) & TAG_MASK == 0
     }
 
+    /// The counts of the cell.
     const fn sum(self) -> Sum {
         Sum {
             total: self.0 >> (TAG_BITS + COUNT_BITS),
@@ -318,10 +320,12 @@ impl CountWindow {
         self.head.load(Ordering::Acquire)
     }
 
+    /// The number of buckets in the ring.
     fn buckets(&self) -> u64 {
         self.cells.len() as u64
     }
 
+    /// Returns the position of `bucket`.
     #[inline]
     fn spot(&self, bucket: u64) -> Spot {
         Spot {

@@ -9,7 +9,7 @@ use crate::base::invalid::InvalidSetting;
 const NAMES: [&str; 4] = ["critical-plus", "critical", "sheddable-plus", "sheddable"];
 
 /// How much a call matters if there are more calls than a service can handle: an
-/// [`AdaptiveRule`](crate::AdaptiveRule) refuses the least important ones first. A call whose class
+/// [`AdaptiveRule`](crate::AdaptiveRule) refuses the least important calls first. A call whose class
 /// is not set is [`Critical`](Self::Critical).
 ///
 /// In comparisons, a more important class is the smaller value. Only calls of one resource are

@@ -1,13 +1,13 @@
 //! `Flags`: the boolean settings and the importance of a call, packed into one word.
 //!
-//! A call is copied several times, field by field. One word costs a load and a store, while six
-//! fields of a byte would cost six of each.
+//! A call is copied several times, field by field. One word costs one load and one store, while six
+//! fields of a byte would cost six loads and six stores.
 
 use std::fmt;
 
 use super::{Cohort, Criticality, Direction, Importance};
 
-/// See the [module](self). Contains the bits of the [`Importance`], and four flags in bits that the
+/// The settings of a call: see the [module](self). Contains the bits of the [`Importance`], and four flags in bits that the
 /// importance does not use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags(u32);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Call, Flags, Importance, OwnedKey, Param, Params, Reserves};
 
-/// See the [module](self).
+/// An owned call: see the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedCall {
     resource: OwnedKey,

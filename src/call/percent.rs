@@ -100,6 +100,7 @@ impl<'a> Encoded<'a> {
         look(&String::from_utf8_lossy(&room[..length]))
     }
 
+    /// Returns whether the encoded text equals the decoded text.
     fn is_plain(&self) -> bool {
         let code = self.code;
         !self.text.bytes().any(|byte| match code {
@@ -138,6 +139,7 @@ impl fmt::Debug for Encoded<'_> {
     }
 }
 
+/// Returns the value of a hexadecimal digit.
 fn digit(byte: u8) -> Option<u8> {
     let digit = char::from(byte).to_digit(16)?;
     Some(digit as u8)

@@ -61,6 +61,7 @@ impl fmt::Debug for Sip {
 }
 
 impl Sip {
+    /// Returns the initial state under random hash keys.
     pub(super) fn random() -> Self {
         // The random keys of a `RandomState` cannot be read, so two hashes under these keys serve
         // as random numbers.
@@ -68,6 +69,7 @@ impl Sip {
         Self::keyed(random.hash_one(0), random.hash_one(1))
     }
 
+    /// Returns the initial state under these hash keys.
     pub(crate) const fn keyed(first: u64, second: u64) -> Self {
         // "somepseudorandomlygeneratedbytes"
         Self([
@@ -78,6 +80,7 @@ impl Sip {
         ])
     }
 
+    /// Returns the digest of `key`.
     #[inline]
     pub(crate) fn digest(&self, key: &Key<'_>) -> Digest {
         // Matches by reference, because moving a key is slow.
@@ -168,6 +171,7 @@ impl Sip {
         self
     }
 
+    /// Runs one round of SipHash.
     #[inline]
     const fn round(self) -> Self {
         let [mut a, mut b, mut c, mut d] = self.0;

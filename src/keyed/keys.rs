@@ -64,19 +64,19 @@ pub(crate) struct KeySpec {
     pub(crate) max_keys: u32,
 }
 
-/// The kind of counting for the calls of a key.
+/// What is counted, and limited, for each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counting {
     /// A quota that is refilled continuously.
     Refill,
-    /// By tokens in a sliding window of two buckets.
+    /// The tokens in a sliding window of two buckets.
     Window,
-    /// By tokens in each calendar day or month.
+    /// The tokens in each calendar day or month.
     Calendar(CalendarPeriod),
-    /// In a queue, one call after the other. No call waits longer than this time, unless its limit
-    /// sets [another one](KeyLimit::waiting).
+    /// A queue, in which calls start one after the other. No call waits longer than this time,
+    /// unless its limit sets [another time](KeyLimit::waiting).
     Queue(Duration),
-    /// By calls that run at once.
+    /// The number of calls that run at once.
     Running,
 }
 
@@ -85,7 +85,7 @@ pub(crate) enum Counting {
 pub(crate) enum KeyLimit {
     Refill(Rate),
     Window(u32),
-    /// In a window whose limits can be larger than 2²⁰ − 1.
+    /// The tokens in a window whose limit can be larger than 2²⁰ − 1.
     WideWindow(u32),
     Calendar(u32),
     Queue(Pace, Duration),

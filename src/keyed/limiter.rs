@@ -20,8 +20,8 @@ use crate::stat::{MAX_TOKENS, Refusal};
 ///
 /// A quota is refilled continuously, by the generic cell rate algorithm (GCRA): a key at
 /// rest may spend the threshold and the [burst](LimiterBuilder::burst) at once, and from then on
-/// gets one more token every `interval / threshold`. Alternatively, the threshold is that
-/// of a [sliding window](LimiterBuilder::window).
+/// gets one more token every `interval / threshold`. Alternatively, the threshold limits
+/// a [sliding window](LimiterBuilder::window).
 ///
 /// A limiter that was built [with a clock](LimiterBuilder::build_with) is used through
 /// [`check`](Self::check). By default it has no clock, and the caller, which often has read a clock

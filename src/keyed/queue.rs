@@ -17,8 +17,8 @@
 //! the old word.
 //!
 //! A gap of 0 means a queue without a turn: it is new, or its only turn was cancelled. The time in
-//! its word is that of its creation, so that no word of a slot is ever earlier than its owner's
-//! first word.
+//! its word is its creation time, so that no word of a slot is ever earlier than its owner's first
+//! word.
 //!
 //! The range is 18 years from the creation of the table. A call whose turn would be later is
 //! refused for ever: its refusal names no time at which there is room.

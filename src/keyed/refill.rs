@@ -45,9 +45,9 @@
 //!
 //! * is not before that time, if there are open parts: a call adds to the word at least as much as
 //!   to the open parts, and an open part shrinks by as much as time advances;
-//! * is not before the end of the debt that the calls that run would have caused alone: each of
-//!   these calls moves both times by its cost, starting from its time or later, and so keeps their
-//!   order.
+//! * is not before the end of the debt that the calls that run would have caused without the
+//!   refunded calls: each call that runs moves both times by its cost, starting from its time or
+//!   later, and so keeps their order.
 //!
 //! So the calls that run get no more tokens than if the refunded calls had not come, in any order
 //! of the refunds. A refund at the time of the call loses nothing. With a later refund, a key in
@@ -168,6 +168,7 @@ impl Rate {
         }
     }
 
+    /// Creates a rate without a number, at which a token costs `cost`.
     fn of_cost(cost: u64, threshold: f64, burst: u32) -> Self {
         let tolerance = if cost == 0 {
             0

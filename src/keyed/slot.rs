@@ -9,9 +9,12 @@ use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
 /// The tag of a slot without an owner.
 pub(super) const NOBODY: u64 = 0;
 
+/// A slot: see the [module](self).
 #[derive(Debug)]
 pub(super) struct KeySlot {
+    /// The keyed hash of the owner, or [`NOBODY`].
     pub(super) tag: AtomicU64,
+    /// What the owner has spent.
     pub(super) word: AtomicU64,
 }
 

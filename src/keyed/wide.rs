@@ -120,6 +120,7 @@ impl HotKeys {
         self.with_odd_buckets(KeyTable::new(max_keys))
     }
 
+    /// Adds `odd` as the table of the buckets with odd numbers.
     pub(super) fn with_odd_buckets(mut self, odd: KeyTable) -> Self {
         self.wide = Some(Box::new(WideWindows { odd }));
         self
@@ -312,6 +313,7 @@ impl HotKeys {
         table.change_word(key.0, &judge, is_counted)
     }
 
+    /// Returns the table with the words of the bucket `number`.
     fn table_of_bucket(&self, number: u32) -> &KeyTable {
         match &self.wide {
             Some(wide) if number % 2 == 1 => &wide.odd,
@@ -319,6 +321,7 @@ impl HotKeys {
         }
     }
 
+    /// Returns the bucket of `now` and the position in it.
     fn bucket_time(&self, now: Tick) -> BucketTime {
         let bucket_ns = nanos(self.interval) / 2;
         let now_ns = now.as_nanos().max(self.origin.as_nanos());
@@ -385,6 +388,7 @@ impl Judge for InBucket<'_> {
 // === impl WideCounts ===
 
 impl WideCounts {
+    /// The tokens spent in both buckets.
     fn sum(self) -> u64 {
         u64::from(self.before) + u64::from(self.newest)
     }
@@ -425,6 +429,7 @@ impl BucketWord {
         (self.number as u64) << (COUNT_BITS + 1) | closed | self.count as u64
     }
 
+    /// Returns this word with the bucket closed.
     const fn closed(self) -> Self {
         Self {
             is_closed: true,
@@ -432,6 +437,7 @@ impl BucketWord {
         }
     }
 
+    /// Returns this word with another count.
     const fn counting(self, count: u32) -> Self {
         Self { count, ..self }
     }

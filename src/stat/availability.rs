@@ -28,8 +28,8 @@ impl LeapArray {
         self.left(now, quota).is_some_and(|left| weight <= left)
     }
 
-    /// Checks whether every quota has room for `weight` tokens now, with the same verdict as an
-    /// attempt to take them.
+    /// Checks whether every quota has room for `weight` tokens now. The verdict is the verdict that
+    /// an attempt to take these tokens would get.
     pub(crate) fn check_room(
         &self,
         now: Tick,

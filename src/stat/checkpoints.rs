@@ -86,6 +86,7 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
         }))
     }
 
+    /// The number of buckets whose checkpoints fit into the ring.
     pub(super) const fn slots(&self) -> u64 {
         (self.0.len() / WORDS) as u64
     }
@@ -160,6 +161,7 @@ impl<const WORDS: usize> Checkpoints<WORDS> {
         }
     }
 
+    /// The slot of counter `word` at `bucket`.
     fn cell(&self, bucket: u64, word: u32) -> &AtomicU64 {
         let place = (bucket % self.slots()) as usize;
         &self.0[place * WORDS + word as usize]

@@ -10,8 +10,8 @@ use crate::clock::Tick;
 // === impl LeapArray ===
 
 impl LeapArray {
-    /// Takes `weight` tokens in the bucket of `now` or, if that is past, in the newest
-    /// one.
+    /// Takes `weight` tokens in the bucket of `now` or, if this bucket is past, in the newest
+    /// bucket.
     #[inline(always)]
     pub(crate) fn acquire(
         &self,
@@ -58,7 +58,7 @@ impl LeapArray {
 
     /// The general form of [`acquire`](Self::acquire), where `now` is a bucket number. Opens that
     /// bucket if necessary, and retries if another thread was faster. If the bucket is past, takes
-    /// the tokens in the newest one.
+    /// the tokens in the newest bucket.
     #[cold]
     pub(crate) fn acquire_at(
         &self,

@@ -40,6 +40,7 @@ impl Extreme {
         }
     }
 
+    /// Returns the word of these extremes in `bucket`.
     fn pack(self, bucket: u64) -> u64 {
         let rt = self
             .min_rt_us
@@ -48,6 +49,7 @@ impl Extreme {
         (bucket & 0xffff) << (RT_BITS + CONCURRENCY_BITS) | rt << CONCURRENCY_BITS | concurrency
     }
 
+    /// Returns the extremes in `word`.
     fn unpack(word: u64) -> Self {
         let rt = word >> CONCURRENCY_BITS & NO_RT;
         Self {
@@ -177,6 +179,7 @@ impl Extremes {
         }
     }
 
+    /// The cell that `bucket` shares with every bucket a ring earlier or later.
     fn cell(&self, bucket: u64) -> &AtomicU64 {
         &self.0[bucket as usize & (self.0.len() - 1)]
     }

@@ -73,6 +73,7 @@ pub(super) struct Line(Lock<LineState>);
 /// A function that returns how many calls may run at once now.
 pub(crate) type LimitNow = Box<dyn Fn() -> u32 + Send + Sync>;
 
+/// The line, behind its lock.
 struct LineState {
     /// The number of the next ticket.
     next: u64,

@@ -115,8 +115,8 @@ macro_rules! add_each {
 }
 
 figures!(Totals {
-    /// Calls that passed, by weight, including those that still wait although their bucket
-    /// has begun. Falls when such a call is dropped.
+    /// Calls that passed, by weight, including calls that still wait although their bucket has
+    /// begun. Falls when a call of the latter kind is dropped.
     pass: u64,
     /// Calls that were refused, by weight.
     block: u64,

@@ -153,8 +153,8 @@ impl LeapArray {
     /// Returns the tokens taken in the buckets `start..end`; `end` may be a coming bucket. `None`
     /// if the array does not reach that far back. Does not advance the array.
     pub(super) fn taken_between(&self, start: u64, end: u64) -> Option<u32> {
-        // While the head is sealed, the checkpoint of the next bucket can replace the oldest one,
-        // so the bucket before `start` must be in reach as well.
+        // While the head is sealed, the checkpoint of the next bucket can replace the oldest
+        // checkpoint, so the bucket before `start` must be in reach as well.
         let before = start.wrapping_sub(1);
         self.look(|reading| reading.reaches(before).then(|| reading.between(start, end)))
     }
@@ -193,8 +193,8 @@ impl LeapArray {
                 Err(Reloaded) => self.newest(),
             };
             if let Some((found, head)) = self.look_at(newest, &find) {
-                // While the head is sealed, added tokens may belong to the next bucket, and its
-                // checkpoint may replace the oldest one.
+                // While the head is sealed, added tokens may belong to the next bucket, and the
+                // checkpoint of that bucket may replace the oldest checkpoint.
                 if head.is_open() || head.is_frozen() {
                     return found;
                 }

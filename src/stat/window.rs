@@ -141,7 +141,7 @@ impl InvalidSetting {
 ///
 /// The classic array of time slices with a cursor. The classic array clears slices when the cursor
 /// moves, which loses counts, and after an idle time of a whole ring it takes old counts for new
-/// ones. Here every slice is identified by its number, and nothing is cleared.
+/// counts. Here every slice is identified by its number, and nothing is cleared.
 #[derive(Debug)]
 pub struct SlidingWindow(LeapArray);
 

@@ -166,8 +166,8 @@ impl Breaker {
         }
     }
 
-    /// The longest time that the breaker is open before it can be probed, over all rules that its
-    /// circuit has had.
+    /// The longest time for which the breaker is open before it can be probed, under any rule that
+    /// its circuit has had.
     pub(in crate::breaker) fn longest_open(&self) -> Duration {
         Duration::from_nanos(self.circuit.longest.open.load(Ordering::Relaxed))
     }

@@ -113,7 +113,7 @@ fn good_probes_count_whether_they_have_a_place_or_not() {
     stage.enter(2_000).unwrap();
     let next = stage.enter(4_000).unwrap();
     stage.end(4_500, late, 0, false);
-    // The late and the hung probe no longer hold a place, so their ends free none.
+    // The late and the hung probe no longer hold a place, so their ends free no place.
     stage.cancel(4_500, hung, 0);
     let others = [(); 2].map(|()| stage.enter(4_500).unwrap());
     assert_eq!(stage.enter(4_500), refused(0, 6_500));

@@ -37,6 +37,7 @@ pub(in crate::breaker) fn spec() -> BreakerSpec {
     }
 }
 
+/// Returns the settings [`spec`], but calls longer than `max_ms` are bad.
 pub(in crate::breaker) fn slow(max_ms: u64) -> BreakerSpec {
     BreakerSpec {
         strategy: Strategy::Slow(ms(max_ms)),
@@ -48,6 +49,7 @@ pub(in crate::breaker) fn slow(max_ms: u64) -> BreakerSpec {
 pub(in crate::breaker) struct Rng(pub(in crate::breaker) u64);
 
 impl Rng {
+    /// Returns a number below `end`.
     pub(in crate::breaker) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -67,6 +69,7 @@ pub(in crate::breaker) fn seed() -> u64 {
 /// Breakers that record the changes that they report.
 pub(in crate::breaker) struct Stage {
     pub(in crate::breaker) breakers: Breakers,
+    /// The changes reported so far.
     pub(in crate::breaker) told: Vec<ReportedChange>,
 }
 
@@ -74,6 +77,7 @@ pub(in crate::breaker) struct Stage {
 /// it.
 type ReportedChange = (usize, BreakerState, BreakerState, Option<f64>);
 
+/// Returns a listener that appends reported changes to `changes`.
 fn note(changes: &mut Vec<ReportedChange>) -> impl FnMut(Change) {
     |change| changes.push((change.index, change.from, change.to, change.value))
 }
@@ -86,6 +90,7 @@ impl Stage {
         }
     }
 
+    /// Replaces the breakers by breakers of `specs`, which inherit from them. Returns the old ones.
     pub(in crate::breaker) fn reload(
         &mut self,
         now: u64,
@@ -95,11 +100,13 @@ impl Stage {
         std::mem::replace(&mut self.breakers, new)
     }
 
+    /// Asks the breakers to admit a call at `now`.
     pub(in crate::breaker) fn enter(&mut self, now: u64) -> Result<Admission, RefusedBy> {
         let admitted = self.breakers.admit(at(now), &mut note(&mut self.told));
         admitted.map_err(|refusal| (refusal.index(), refusal.available_at()))
     }
 
+    /// Ends a call at `now`, `rt` ms after it started.
     pub(in crate::breaker) fn end(
         &mut self,
         now: u64,
@@ -112,16 +119,19 @@ impl Stage {
             .complete(at(now), admission, ms(rt), is_error, notify);
     }
 
+    /// Cancels a call at `now`, `elapsed` ms after it started.
     pub(in crate::breaker) fn cancel(&mut self, now: u64, admission: Admission, elapsed: u64) {
         let notify = &mut note(&mut self.told);
         self.breakers
             .cancel(at(now), admission, ms(elapsed), notify);
     }
 
+    /// Takes back the probes of a call that does not run.
     pub(in crate::breaker) fn release(&mut self, admission: Admission) {
         self.breakers.release(admission, &mut note(&mut self.told));
     }
 
+    /// Makes a call that must pass and ends at once.
     pub(in crate::breaker) fn call(&mut self, now: u64, is_error: bool) {
         let admission = self.enter(now).expect("it passes");
         self.end(now, admission, 0, is_error);
@@ -141,6 +151,7 @@ impl Stage {
         }
     }
 
+    /// The states of all breakers.
     pub(in crate::breaker) fn states(&self) -> Vec<BreakerState> {
         (0..self.breakers.len())
             .map(|index| self.breakers.state(index))
@@ -148,6 +159,7 @@ impl Stage {
     }
 }
 
+/// The expected answer to a call that the breaker at `index` refuses until `retry_at`, in ms.
 pub(in crate::breaker) fn refused(index: usize, retry_at: u64) -> Result<Admission, RefusedBy> {
     Err((index, Some(at(retry_at))))
 }

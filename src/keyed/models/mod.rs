@@ -36,7 +36,7 @@ fn keys(count: Counting, slots: usize) -> Arc<HotKeys> {
 
 const A: Digest = Digest(1);
 const B: Digest = Digest(2);
-/// In a table of two sets, C's first choice is the second set; that of A and B is the first set.
+/// In a table of two sets, C's first choice is the second set; A and B choose the first set.
 const C: Digest = Digest(1 << 63 | 3);
 
 fn at(us: u64) -> Tick {

@@ -33,21 +33,25 @@ fn start<'a>(
 }
 
 impl Running<'_> {
+    /// Charges `units` while the call runs. Returns the answer of the budget.
     fn charge(&self, now: u64, units: u32) -> bool {
         let budget = self.keys.budget_of(&self.account);
         budget.charge(&self.account.account, at(now), units)
     }
 
+    /// Settles the call at a cost of `total`, without ending it.
     fn settle(&self, now: u64, total: u32) {
         let budget = self.keys.budget_of(&self.account);
         budget.settle(&self.account.account, at(now), total);
     }
 
+    /// Ends the call.
     fn close(self, now: u64, has_failed: bool) {
         let budget = self.keys.budget_of(&self.account);
         budget.close(&self.account.account, at(now), has_failed);
     }
 
+    /// Cancels the call, which has not run.
     fn cancel(self) {
         let budget = self.keys.budget_of(&self.account);
         budget.cancel(&self.account.account);
@@ -304,6 +308,7 @@ impl Naive {
         counted.map(|&(_, units)| units).sum()
     }
 
+    /// The tokens left at `now` if none were reserved.
     fn left_unreserved(&self, count: Counting, now: u64) -> u32 {
         match count {
             Counting::Refill => {
@@ -314,6 +319,7 @@ impl Naive {
         }
     }
 
+    /// The tokens left at `now`.
     fn left(&self, count: Counting, now: u64) -> u32 {
         self.left_unreserved(count, now)
             .saturating_sub(self.reserved)

@@ -247,6 +247,7 @@ impl Exact {
 }
 
 impl Held {
+    /// The time of the call, in ns.
     pub(super) const fn taken_at(self) -> i128 {
         self.now
     }

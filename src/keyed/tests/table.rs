@@ -313,8 +313,8 @@ fn among_keys_at_rest_the_least_recently_seen_is_evicted_first() {
     for (now, slot) in (1..).zip([0, 1, 2, 3, 4, 5, 6, 7, 0]) {
         assert_eq!(see(10 * now, slot, 1), WordPlace::Slot(slot as u32));
     }
-    // New keys, with their homes in different cache lines. Each takes the slot of its home that was
-    // used longest ago.
+    // New keys, with their homes in different cache lines. Each key takes the slot of its home that
+    // was used longest ago.
     for (now, (likes, gets)) in (200..).zip([(0, 1), (5, 4), (2, 2), (0, 3), (3, 0)]) {
         assert_eq!(see(now, likes, 2 + now), WordPlace::Slot(gets));
     }

@@ -117,7 +117,7 @@ fn a_refund_is_reduced_by_what_has_been_earned_since() {
 
     let four = keys.take(at(1_000), digest(1), &limit, 4).unwrap();
     assert_eq!(passes(&keys, 1_300, digest(1), &limit, 100), 9);
-    // Three of the four have been earned again.
+    // Three of the four tokens have been earned again.
     keys.refund(|| at(1_300), &four);
     assert_eq!(keys.left(at(1_300), digest(1), &limit), 1);
     assert_eq!(passes(&keys, 1_400, digest(1), &limit, 100), 2);

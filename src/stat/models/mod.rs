@@ -78,6 +78,7 @@ impl Tally {
         Self::borrow_as(array, wish(now), quotas)
     }
 
+    /// Borrows tokens on the terms of `wish`, and returns the tally of the thread.
     fn borrow_as(array: &LeapArray, wish: Wish, quotas: &[Quota]) -> Self {
         let mut spent = 0;
         let loan = array.borrow_for(wish, quotas, &mut spent);
@@ -326,7 +327,7 @@ model! {
         let first = Tally { ran: vec![10], spent: 0 };
         let mut tally = Tally::join([first, taker, borrower.join().unwrap()]);
         assert_eq!(tally.ran.len() as u32 + tally.spent, 2, "one of the two gets it");
-        // No call can take more before the window of four has moved on.
+        // No call can take more before the window of four buckets has moved on.
         let late = Tally::took(array.acquire_at(13, 1, &quotas()));
         tally = Tally::join([tally, late]);
         tally.settle(&array, &[(2, 1), (4, 2)]);

@@ -42,6 +42,7 @@ impl Node {
         })
     }
 
+    /// The number of calls in flight, by the count of the substitute ring.
     fn in_flight(&self) -> u32 {
         let taken = self.taken.load(Ordering::Relaxed);
         self.counters.in_flight(taken as u32)

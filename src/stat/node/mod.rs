@@ -420,6 +420,7 @@ impl Node {
         self.start_of(self.counters.head())
     }
 
+    /// The start of `step`.
     fn start_of(&self, step: u64) -> Tick {
         Tick::from_nanos(step.saturating_mul(self.counters.shape.step_ns))
     }

@@ -99,6 +99,7 @@ pub(crate) struct Table<V: Resident> {
     capacity: usize,
 }
 
+/// The state of a table that only the holder of the writer's lock changes.
 #[derive(Debug)]
 struct Writer<V: Resident> {
     /// The slots, by index; a reading goes through them in this order.
@@ -118,6 +119,7 @@ struct Writer<V: Resident> {
     readers: Vec<TableReader<V::Sum>>,
 }
 
+/// A slot of the writer's list.
 #[derive(Debug)]
 struct TableSlot<V> {
     /// The entry in the map or in limbo; `None` if the slot is free.

@@ -5,6 +5,7 @@ use super::*;
 use crate::base::sync::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
+/// An entry that counts and is idle one second after its last use.
 #[derive(Debug)]
 struct Counter {
     key: u64,

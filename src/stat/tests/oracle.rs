@@ -24,6 +24,7 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// The first bucket of the window that ends with `bucket`.
     fn start(&self, bucket: i64) -> i64 {
         let stride = self.stride as i64;
         (bucket.div_euclid(stride) - (self.buckets as i64 - 1)) * stride
@@ -42,6 +43,7 @@ struct Oracle {
 }
 
 impl Oracle {
+    /// Advances the newest bucket to `bucket`, and takes the held tokens that are due.
     fn bring_to(&mut self, bucket: i64) {
         self.newest = self.newest.max(bucket);
         let later = self.held.split_off(&(self.newest + 1));
@@ -50,18 +52,22 @@ impl Oracle {
         }
     }
 
+    /// The tokens taken in the buckets from `start` to `end`.
     fn sum(&self, start: i64, end: i64) -> u32 {
         self.taken.range(start..=end).map(|(_, n)| n).sum()
     }
 
+    /// The tokens held for all later buckets.
     fn waiting(&self) -> u32 {
         self.held.values().sum()
     }
 
+    /// Returns whether `rule` has room for `n` tokens in the newest bucket.
     fn room(&self, rule: &Rule, n: u32) -> bool {
         self.sum(rule.start(self.newest), self.newest) + self.waiting() + n <= rule.limit
     }
 
+    /// Takes `n` tokens and returns their bucket, or the index of the first rule without room.
     fn take(&mut self, n: u32, rules: &[Rule]) -> Result<i64, usize> {
         if let Some(index) = rules.iter().position(|rule| !self.room(rule, n)) {
             return Err(index);
@@ -70,6 +76,7 @@ impl Oracle {
         Ok(self.newest)
     }
 
+    /// Returns whether `rule` lets `n` tokens be held for `target`.
     fn lends(&self, rule: &Rule, target: i64, n: u32) -> bool {
         if self.room(rule, n) {
             return true;
@@ -85,6 +92,7 @@ impl Oracle {
         self.sum(start, self.newest) + self.waiting() + n <= rule.limit
     }
 
+    /// Holds `n` tokens for the first bucket to which all rules agree. Returns the bucket.
     fn borrow(
         &mut self,
         now_ms: u64,
@@ -101,6 +109,7 @@ impl Oracle {
         Some(target)
     }
 
+    /// Refunds `n` tokens if `bucket` is still the newest. Returns whether it is.
     fn refund(&mut self, bucket: i64, n: u32) -> bool {
         if bucket == self.newest {
             *self.taken.get_mut(&bucket).unwrap() -= n;
@@ -108,6 +117,7 @@ impl Oracle {
         bucket == self.newest
     }
 
+    /// Cancels a loan of `n` tokens for `target`. Returns whether they were refunded.
     fn cancel(&mut self, target: i64, n: u32) -> bool {
         if target <= self.newest {
             return self.refund(target, n);

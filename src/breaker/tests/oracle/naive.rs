@@ -23,6 +23,7 @@ pub(super) struct Naive {
     pub(super) ended: Vec<(u32, u64, bool)>,
 }
 
+/// The state of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum State {
     Closed,
@@ -67,10 +68,12 @@ impl Naive {
         }
     }
 
+    /// The length of a bucket, in ms.
     pub(super) fn bucket_ms(spec: &BreakerSpec) -> u64 {
         spec.interval.as_millis() as u64 / u64::from(spec.buckets)
     }
 
+    /// The initial open time, in ms.
     pub(super) fn open_ms(&self) -> u64 {
         self.spec.open_for.as_millis() as u64
     }
@@ -80,6 +83,7 @@ impl Naive {
         self.grown(self.open_ms()).min(self.longest_ms())
     }
 
+    /// The longest open time, in ms.
     pub(super) fn longest_ms(&self) -> u64 {
         let longest = self.spec.open_up_to.unwrap_or(self.spec.open_for);
         longest.as_millis() as u64
@@ -90,6 +94,7 @@ impl Naive {
         (0..self.failed.min(7)).fold(ms, |ms, _| 2 * ms)
     }
 
+    /// The lease of a probe, in ms.
     pub(super) fn lease_ms(&self) -> u64 {
         match self.spec.strategy {
             Strategy::Slow(max) => self.open_ms().max(max.as_millis() as u64),
@@ -125,7 +130,7 @@ impl Naive {
             State::Open(Some(end)) => end,
             State::HalfOpen { lease_end, .. } => lease_end,
         };
-        // A time that is further ahead than the longest possible one plus a second is ignored,
+        // A time that is further ahead than the longest possible wait plus a second is ignored,
         // because the clock must have stepped back.
         let longest = match self.state {
             // As in the breaker, the bound is the lease, doubled for each bad probe. The lease is
@@ -137,6 +142,7 @@ impl Naive {
         is_ahead.then_some(Some(end))
     }
 
+    /// Lets a call pass at `now`, as a probe unless the breaker is closed.
     pub(super) fn admit(&mut self, now: u64) -> Part {
         let is_probe = self.state != State::Closed;
         if is_probe {
@@ -174,6 +180,7 @@ impl Naive {
         }
     }
 
+    /// Takes back the probe of a call without a result.
     pub(super) fn release(&mut self, part: Part) {
         if part.generation != self.generation || !part.is_probe {
             return;
@@ -195,6 +202,7 @@ impl Naive {
         }
     }
 
+    /// Counts the end of a call, or decides by it if the call is a probe.
     pub(super) fn end(&mut self, now: u64, part: Part, is_bad: bool) {
         if part.generation != self.generation {
             return;
@@ -239,6 +247,8 @@ impl Naive {
         self.counted_by(newest).1 as u64
     }
 
+    /// Returns how many calls count in the window that ends with the bucket `newest`, and how many
+    /// of them were bad.
     pub(super) fn counted_by(&self, newest: u64) -> (usize, usize) {
         if let BadLimit::Consecutive(_) = self.spec.limit {
             let all = self.ended.iter().rev();
@@ -261,6 +271,7 @@ impl Naive {
         (counted.len(), bad.count())
     }
 
+    /// Returns whether the counted calls open the breaker.
     pub(super) fn is_met(&self) -> bool {
         let (total, bad) = self.counted();
         if total < self.spec.min_calls as usize {

@@ -11,6 +11,7 @@ use super::{ORIGIN_MS, Step, Subject, at};
 
 const RESOURCE: &str = "resource";
 
+/// An engine with the breakers of one resource.
 pub(crate) struct BreakerSubject {
     sentinel: Sentinel,
     clock: ManualClock,

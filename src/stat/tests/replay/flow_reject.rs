@@ -13,6 +13,7 @@ use super::{ORIGIN_MS, Step, Subject, at, millis, whole_calls};
 
 const RESOURCE: &str = "resource";
 
+/// An engine with one flow or isolation rule.
 pub(crate) struct FlowSubject {
     sentinel: Sentinel,
     clock: ManualClock,

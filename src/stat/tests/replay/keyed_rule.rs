@@ -15,6 +15,7 @@ use super::{ORIGIN_MS, Step, Subject, at, millis};
 
 const RESOURCE: &str = "resource";
 
+/// An engine with the keyed rules of one resource.
 pub(crate) struct KeyedSubject {
     sentinel: Sentinel,
     clock: ManualClock,

@@ -13,6 +13,7 @@ const EVENTS: [&str; 5] = ["pass", "block", "exception", "success", "rt"];
 /// The index of the response times in `EVENTS`.
 const RT: usize = 4;
 
+/// An array for each event, and a node for the smallest response time.
 pub(crate) struct ArraysSubject {
     events: [LeapArray; EVENTS.len()],
     node: Node,
@@ -120,7 +121,7 @@ impl ArraysSubject {
             let rt = rts.iter().find(|b| b.start() == start);
             let rt = rt.and_then(NodeBucket::min_rt);
             let counts: [i64; EVENTS.len()] = std::array::from_fn(|event| count(event, start));
-            // The smallest time of a single window can be 0; over all windows it is read as at
+            // The smallest time of a single window can be 0; over all windows, the record has at
             // least 1.
             let min_rt = rt
                 .map_or(self.max_rt, |rt| rt.as_millis() as i64)

@@ -9,6 +9,7 @@ use crate::clock::Tick;
 use crate::stat::{LeapArray, Loan};
 use serde_json::{Value, json};
 
+/// Arrays that stand for the recorded second and the recorded minute.
 pub(crate) struct OccupySubject {
     /// The buckets of the current second.
     second: LeapArray,

@@ -13,6 +13,7 @@ use super::{ORIGIN_MS, Step, Subject, at, millis, whole_calls};
 
 const RESOURCE: &str = "resource";
 
+/// An engine with one rule that shapes traffic.
 pub(crate) struct ShapingSubject {
     sentinel: Sentinel,
     clock: ManualClock,

@@ -21,6 +21,7 @@ const KINDS: [(&str, Kind); 4] = [
     ("degrade", Kind::CircuitBreaker),
 ];
 
+/// An engine with the rules of all documents.
 pub(crate) struct Stack {
     sentinel: Sentinel,
     clock: ManualClock,

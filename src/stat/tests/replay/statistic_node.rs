@@ -14,6 +14,7 @@ use crate::stat::{Node, NodeBucket, Outcome};
 
 const RESOURCE: &str = "resource";
 
+/// The object under test, depending on the case.
 pub(crate) enum Nodes {
     SingleNode(Box<SingleNode>),
     EngineNodes(Box<EngineNodes>),
@@ -303,6 +304,7 @@ impl Form {
     }
 }
 
+/// Returns a duration in ms.
 fn in_ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

@@ -13,6 +13,7 @@ use super::{ORIGIN_MS, Step, Subject, at};
 const RESOURCE: &str = "resource";
 const MAX_RT_MS: f64 = 5_000.0;
 
+/// An engine with rules for all inbound calls.
 pub(crate) struct SystemSubject {
     sentinel: Sentinel,
     clock: ManualClock,
