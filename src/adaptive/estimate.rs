@@ -94,7 +94,7 @@ const DOUBT_BREAK: u32 = 5;
 /// its level were in flight.
 const DISTURBED: Duration = Duration::from_millis(500);
 /// After this many inflated windows in a row without a refusal, the long response time grows
-/// towards the mean of the last of them.
+/// towards the mean of the last window.
 const STEADILY: u32 = 8;
 /// The number of disturbed probes in a row after which the long response time grows.
 const MOST_DISTURBED: u32 = 2;

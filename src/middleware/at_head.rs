@@ -166,7 +166,7 @@ impl SentinelLayer<Respond> {
     ///   however it ends: its trailers are not read.
     ///
     /// Response times always end at the head. [`completion`](Self::completion) has no effect. To
-    /// end calls at the head by a setting of the program, with types that stay the same, use
+    /// end calls at the head without a change of types, such as by a setting of the program, use
     /// [`Completion::Head`](super::Completion::Head).
     ///
     /// The body of a refusal must be of the service's body type as well. This type must implement

@@ -43,8 +43,8 @@ impl<M> SentinelLayer<M> {
     ///
     /// The reservation of a call is released when the call has ended and its last meter is dropped,
     /// so a client that keeps the extensions of a response keeps its reservation as well. If two
-    /// layers of the same direction are nested, the meter of the inner layer also reports to that
-    /// of the outer layer.
+    /// layers of the same direction are nested, the meter of the inner layer also reports to the
+    /// meter of the outer layer.
     ///
     /// If the method is called twice for one unit, the last call counts. `estimate` is called for
     /// each request, also where no rule limits costs. It should cap values that clients write into
@@ -156,8 +156,8 @@ impl<M> SentinelLayer<M> {
     ///
     /// What counts is the data that leaves the layer, before any layer around it compresses it,
     /// without the head. A body that ends is settled. A body that is dropped or fails is charged
-    /// what has been sent; if that is nothing, the call counts as one that reported no cost.
-    /// Trailers cost nothing. Where calls end at their [head](Self::completion), and after an
+    /// what has been sent; if nothing has been sent, the call counts as a call that reported no
+    /// cost. Trailers cost nothing. Where calls end at their [head](Self::completion), and after an
     /// upgrade of the connection, the layer does not see the bytes, so the setting has no effect.
     /// The body is never cut off: to end it when the budget is spent, charge a [`Meter`].
     ///

@@ -486,10 +486,9 @@ impl<M> SentinelLayer<M> {
     }
 
     /// Puts the [`Blocked`](crate::Blocked) of each refusal into the extensions of its response, so
-    /// that a layer around this one, such as one that logs responses, can read which rule has
-    /// refused the call. Default: only where
-    /// [`is_refusal`](crate::middleware::rejection::is_refusal) could not recognise the refusal
-    /// otherwise, as for gRPC and for custom responses.
+    /// that an outer layer, such as a layer that logs responses, can read which rule has refused
+    /// the call. Default: only where [`is_refusal`](crate::middleware::rejection::is_refusal) could
+    /// not recognise the refusal otherwise, as for gRPC and for custom responses.
     ///
     /// It costs three allocations for each refusal; without it a refusal takes two.
     ///
@@ -537,8 +536,8 @@ impl<M> SentinelLayer<M> {
     /// `RateLimit`, `Buffer` or a load balancer, makes them wait for refusals as well: behind an
     /// open circuit breaker or a spent quota they are refused only once it is ready. And calls that
     /// wait there are not counted yet, so an [`IsolationRule`](crate::IsolationRule) does not limit
-    /// their number. In front of a service that is always ready, such as an axum router, both ways
-    /// are the same.
+    /// their number. In front of a service that is always ready, such as an axum router, the
+    /// setting makes no difference.
     ///
     /// With this setting the layer is always ready. If the inner service is not, a call is judged
     /// nevertheless. If it passes, it waits for the inner service within its future: it counts as
@@ -602,9 +601,9 @@ impl<M> SentinelLayer<M> {
         self.set(|settings| settings.fields = fields)
     }
 
-    /// Makes the calls of this layer outbound: they are served elsewhere. They are counted
-    /// apart from inbound calls, even under the same name. The rules of the engine apply to
-    /// both.
+    /// Makes the calls of this layer outbound: they are served elsewhere. They are counted apart
+    /// from inbound calls, even under the same name. The rules of the engine apply to both
+    /// directions.
     ///
     /// Unless [`resource`](Self::resource) says otherwise, an outbound call is named by the
     /// template among the rules' resources that matches its path, or else by its path; the host is

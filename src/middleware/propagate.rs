@@ -26,7 +26,7 @@ impl<M> SentinelLayer<M> {
     /// a proxy in front of untrusted clients has to remove it: its own peers would take a client's
     /// header for the proxy's.
     ///
-    /// A [cohort](Self::cohort) is propagated with the class, after it in the same header:
+    /// A [cohort](Self::cohort) is propagated with the class, in the same header after the class:
     /// `sheddable;cohort=37`.
     ///
     /// The cost is an allocation for each call, and a load and two stores for each poll.

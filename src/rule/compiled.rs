@@ -122,7 +122,8 @@ impl DedicatedRing {
 
     /// The quotas of the ring at the future time `at`, if no other call comes.
     fn quotas_at(&self, now: Tick, at: Tick) -> Quotas<'_> {
-        // The closure is called with one threshold after the other; the last one holds at `at`.
+        // The closure is called with each threshold in turn; the last threshold is in force at
+        // `at`.
         let limit = Cell::new(self.quota.limit());
         let available_at = |threshold| {
             limit.set(self.threshold.whole_tokens(threshold));

@@ -6,8 +6,9 @@ use super::{InvalidRules, Rule, Rules};
 impl Rules {
     /// Adds one more rule, to which messages refer by its `index`.
     ///
-    /// Conflicts between its templates and others are checked last, and only if nothing else is
-    /// wrong: removing a template again is the most expensive step.
+    /// Conflicts between its templates and other templates are checked last, and only if nothing
+    /// else is wrong, because a template that is added must be removed again after a conflict,
+    /// which is expensive.
     ///
     /// After the last rule, [settle](Self::settle) the set.
     ///

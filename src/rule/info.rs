@@ -100,7 +100,7 @@ pub(crate) trait RuleInfo {
     /// table.
     fn may_be_default(&self) -> bool;
 
-    /// The name of rules like this one and how many of them a resource can have; `None` if there is
+    /// The name of this kind of rules, and how many of them a resource can have; `None` if there is
     /// no maximum.
     fn bound(&self) -> Option<(&'static str, usize)> {
         None

@@ -232,7 +232,7 @@ mod models {
         Arc::new(account)
     }
 
-    /// Charges one unit on another thread, while `f` runs on this one. Returns what the call was
+    /// Charges one unit on another thread, while `f` runs on this thread. Returns what the call was
     /// charged in all, and the part of the charge that exceeds the limit.
     fn charge_meanwhile(account: Arc<LeaseAccount>, f: fn(&LeaseAccount)) -> (u64, u64) {
         let charging = {

@@ -3,9 +3,9 @@
 //!
 //! Rules whose buckets fit on one grid of a limited number of buckets share the node's ring, so one
 //! compare-and-swap judges them all; each keeps its own buckets there. A rule that does not fit
-//! that grid, such as a rule per day where the others are per second, has a *dedicated ring*. That
-//! ring is asked first, and refunded if a later rule refuses. A rule whose threshold changes by
-//! itself has a dedicated ring as well.
+//! that grid, such as a rule per day among rules per second, has a *dedicated ring*. Tokens are
+//! taken from the dedicated ring first, and refunded if a later rule refuses. A rule whose
+//! threshold changes by itself has a dedicated ring as well.
 //!
 //! ```text
 //! figures        2 × 500 ms   ┐

@@ -245,7 +245,7 @@ impl Inspector {
         }
     }
 
-    /// Checks that `interval` can be divided into `buckets`, of which there are at most `most`.
+    /// Checks that there are at most `most` `buckets`, and that they divide `interval`.
     pub(super) fn buckets(&mut self, interval: Duration, buckets: WholeNumber, most: u32) {
         if !self.number("buckets", buckets, 1..=most) {
             return;

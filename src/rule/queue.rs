@@ -19,7 +19,7 @@ pub(crate) struct Queue {
     index: u32,
     rule: FlowRule,
     threshold: Threshold,
-    /// Kept over reloads: the new queue shares it, as calls wait in it.
+    /// The turns. Kept over reloads: the new queue shares them, as calls wait for their turns.
     throttle: Arc<Throttle>,
 }
 
@@ -77,7 +77,7 @@ impl Queue {
         ring: &LeapArray,
     ) -> Option<(Tick, Tick)> {
         let last_turn = self.throttle.last();
-        // The closure is called with one threshold after the other; the last one holds at the
+        // The closure is called with each threshold in turn; the last threshold is in force at the
         // returned time.
         let turn = Cell::new(from);
         let available_at = |threshold| {

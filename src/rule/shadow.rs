@@ -145,8 +145,8 @@ impl Rule {
         matches!(self, Rule::Shadow(_))
     }
 
-    /// The only resource whose calls the rule reads; `None` if it can read calls of several
-    /// resources.
+    /// The only resource that the rule depends on; `None` for system rules, default rules, and
+    /// rules with a related resource.
     pub(crate) fn only_resource(&self) -> Option<&str> {
         match self.itself() {
             Rule::System(_) => None,

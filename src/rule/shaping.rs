@@ -98,7 +98,7 @@ impl FlowRule {
     /// # Source
     ///
     /// The rate limiter of Alibaba Sentinel, which follows the leaky bucket. There, threads sleep
-    /// while they wait, and a refused call may delay others.
+    /// while they wait, and a refused call may delay other calls.
     #[doc(alias("leaky_bucket", "queue", "pace"))]
     #[must_use]
     pub fn throttle(mut self, max_wait: Duration) -> Self {

@@ -155,7 +155,8 @@ impl Identity {
         identity
     }
 
-    /// Adds a part. Its length is written as well, so that no other parts result in the same text.
+    /// Adds a part. Its length is written as well, so that two different lists of parts never give
+    /// the same text.
     pub(super) fn part(&mut self, name: &str, value: &str) {
         // Writing to a string does not fail.
         let _ = write!(self.0, "{name}={}:{value};", value.len());

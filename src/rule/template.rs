@@ -301,7 +301,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
 
         /// Invalid and forgotten templates leave no trace: later templates are accepted or refused
-        /// as if the others had never been added.
+        /// as if the invalid or forgotten ones had never been added.
         #[cfg(feature = "serde")]
         #[test]
         fn only_known_templates_conflict(

@@ -335,8 +335,8 @@ impl RateLimitFields {
                     (&X_REMAINING, unit),
                     HeaderValue::from(left.remaining),
                 );
-                // With the letter, clients in Go parse it as a duration, and others as a number
-                // with a suffix.
+                // With the letter, clients in Go parse the value as a duration, and other clients
+                // as a number with a suffix.
                 if let Ok(reset) = HeaderValue::try_from(format!("{reset}s")) {
                     insert_of_unit(headers, (&X_RESET, unit), reset);
                 }

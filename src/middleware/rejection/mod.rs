@@ -24,8 +24,8 @@
 //! [out](crate::SentinelLayer::outbound) names resource and rule, for the program that calls; see
 //! [`Grpc`].
 //!
-//! An outer layer can distinguish a refusal from a response of the service that looks the same by
-//! [`is_refusal`]. The [`Blocked`], which names the kind and the rule of the refusal, is in the
+//! By [`is_refusal`], an outer layer can distinguish a refusal from a response of the service that
+//! looks the same. The [`Blocked`], which names the kind and the rule of the refusal, is in the
 //! response's extensions if the layer [puts it there](crate::SentinelLayer::blocked_in_extensions).
 //!
 //! # Examples

@@ -51,8 +51,8 @@ use crate::stat::MAX_TOKENS;
 /// at once occupies one call of the limit for as long as it lasts, and the limit learns nothing
 /// from it meanwhile. For many open streams use an [`IsolationRule`](super::IsolationRule), or let
 /// calls end [with their heads](crate::middleware::Completion::Head). A call that failed, was
-/// cancelled or was [ignored](crate::Entry::ignore), such as one that another layer refuses, counts
-/// only if it had already taken longer than responses usually do.
+/// cancelled or was [ignored](crate::Entry::ignore), such as a call that another layer refuses,
+/// counts only if it had already taken longer than responses usually do.
 ///
 /// When the service is full, a probe lowers the limit by a quarter for a few response times, about
 /// every ten seconds, to measure how long calls take without a queue. As long as the lower limit
@@ -89,10 +89,10 @@ use crate::stat::MAX_TOKENS;
 ///
 /// # Accuracy
 ///
-/// With 20 slots, 50 ms of work per call and a load of 0.8, of which half is sheddable: if the
-/// sheddable calls grow twelvefold, at least 99.9 % of the critical and the `SheddablePlus` calls
-/// are served, the service does at least 95 % of the work that it can, and the last refusal comes
-/// at most 1.5 s after the spike. At nine tenths of the capacity none of a million calls is
+/// Take a service with 20 slots, 50 ms of work per call and a load of 0.8, half of it sheddable. If
+/// the sheddable calls grow twelvefold, at least 99.9 % of the critical and the `SheddablePlus`
+/// calls are served, the service does at least 95 % of the work that it can, and the last refusal
+/// comes at most 1.5 s after the spike. At nine tenths of the capacity none of a million calls is
 /// refused, if they are of several classes. The
 /// [guide](crate::guide::limits_in_detail#adaptive-limits) has the figures for other disturbances
 /// and for calls of one class. `adaptive::bars` and `adaptive::claims` test all of them in virtual

@@ -194,7 +194,7 @@ impl CircuitBreakerRule {
     /// it is open for `open_for`. A probe without an outcome changes nothing, and the time for
     /// which it holds its place does not grow. A reload keeps the number of failed probes, and the
     /// new rule determines how long the breaker is open the next time, except after a probe from
-    /// before the reload, for which the [old rule](Self#reloads) determines it.
+    /// before the reload: then the [old rule](Self#reloads) determines it.
     ///
     /// # Examples
     ///

@@ -34,7 +34,8 @@ impl FlowRule {
     /// lends, and has no queue, warm-up or memory. A single charge counts as at most 2²⁴, or as
     /// what is still reserved if that is more.
     ///
-    /// A [default](crate::rule#default-rules) is replaced by a rule of the same unit only.
+    /// A [default](crate::rule#default-rules) on costs is replaced only by a rule on costs of the
+    /// same unit.
     ///
     /// If the rule is [shared](Self::shared), all processes have one budget. Then a cost counts in
     /// the bucket in which it was reserved, a call that reserves nothing takes one unit at first,

@@ -27,8 +27,8 @@ impl KeyedRule {
     /// [`KeyedView::blocks`](crate::read::KeyedView::blocks) counts the blocks.
     ///
     /// A blocked value keeps its place in the [table](Self::max_keys) until the block ends. Values
-    /// that find no place are never blocked, as they share one quota with others. Calls [without a
-    /// value](Self::missing) are blocked together.
+    /// that find no place are never blocked, as they share one quota with other values. Calls
+    /// [without a value](Self::missing) are blocked together.
     ///
     /// Only for a refilled quota of calls in one process, with limits of up to one call in
     /// 16.384 µs, about 61 000 per second. If a reload adds `block_for` to a rule that had higher

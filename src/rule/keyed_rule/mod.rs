@@ -481,7 +481,8 @@ impl KeyedRule {
     /// at rest keeps the time until its quota is whole instead.
     ///
     /// A rule takes over the table of an equal rule of the previous set, else of the rule with its
-    /// [id](Self::id), and else of any rule, if that rule counts the same values in the same way.
+    /// [id](Self::id), and else of any rule, provided that the previous rule counts the same values
+    /// in the same way.
     #[must_use]
     pub fn max_keys(mut self, max_keys: impl Into<WholeNumber>) -> Self {
         self.max_keys = max_keys.into();

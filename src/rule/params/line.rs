@@ -67,8 +67,8 @@ impl OwnShare {
 // === impl KeyedRules ===
 
 impl KeyedRules {
-    /// Takes shares as [`take`](Self::take) does, but uses the share that the call was given in
-    /// line. If no rule needs it, it stays in `own`.
+    /// Takes shares as [`take`](Self::take) does, but uses the share in `own`, which the call was
+    /// given in line, for the rule that needs it. If no rule needs it, it stays in `own`.
     #[cold]
     pub(crate) fn take_with(
         &self,
@@ -99,8 +99,8 @@ impl KeyedRules {
         Ok(shares)
     }
 
-    /// Puts a call in the line of its value, after it has found no room, unless it cannot wait
-    /// there. A call that has waited in the same line `before` keeps its place there.
+    /// Puts a call that has found no room into the line of its value; `None` if it cannot wait
+    /// there. A call that has waited in the same line `before` keeps its place.
     pub(crate) fn stand_in_line(
         &self,
         none: &NoShare,
@@ -134,8 +134,8 @@ impl KeyedRules {
         })
     }
 
-    /// Takes a share beyond the limit for a call that does not wait, in shadow mode, unless the
-    /// number of calls beyond the limit has reached `max_waiting`.
+    /// Takes a share beyond the limit, in shadow mode, for a call that would wait if the rule were
+    /// enforced. Takes none if the number of calls beyond the limit has reached `max_waiting`.
     pub(crate) fn share_beyond(&self, rule: u32, call: &Call<'_>, now: Tick) -> Option<OwnShare> {
         let param = self.0.iter().find(|param| param.index == rule)?;
         let queue = param.rule.place_queue()?;
@@ -153,7 +153,7 @@ impl KeyedRules {
         param.is_some_and(|param| param.rule.place_queue().is_some())
     }
 
-    /// The rule that has no room for its value.
+    /// The rule that had no room for the value of the call; `None` for other refusals.
     fn full(&self, none: &NoShare) -> Option<&KeyedState> {
         let NoShare::Full { rule, .. } = *none else {
             return None;
@@ -209,8 +209,8 @@ impl KeyedState {
         self.keys.set_limit(&limit);
     }
 
-    /// The digest of the value of `call`, and its concurrency limit; `None` if `call` has no value,
-    /// or its value no limit.
+    /// The digest of the value of `call`, and its concurrency limit; `None` if the call has no
+    /// value, or if the value has no limit.
     fn at_once(&self, call: &Call<'_>) -> Option<(Digest, u32)> {
         let key = self.keys.digest(self.value(call).ok()??);
         match self.quota(key, call).prepared {
