@@ -48,6 +48,8 @@ const MEMORY_KEYS: &[(&str, &str)] = &[
     ("memory.threshold", "highMemUsageThreshold"),
 ];
 
+/// Translates a `flow.Rule`. `tokenCalculateStrategy` 1 is a warm-up, and 2 follows the memory in
+/// use. `controlBehavior` 1 is a queue. `relationStrategy` 1 looks at a related resource.
 pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let low_use = fields.number("lowMemUsageThreshold").unwrap_or(0.0);
@@ -151,6 +153,8 @@ fn warn_of_java_keys(fields: &mut Fields<'_>) {
     }
 }
 
+/// Translates a `circuitbreaker.Rule`. `strategy` 0 is a ratio of slow calls, 1 a ratio of errors,
+/// and 2 a number of errors.
 pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let strategy = fields.whole("strategy", 0..=2).unwrap_or(0);
@@ -254,6 +258,7 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
+/// Translates an `isolation.Rule`. The only `metricType` is 0, the concurrency.
 pub(super) fn isolation(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     fields.whole("metricType", 0..=0);
@@ -262,6 +267,8 @@ pub(super) fn isolation(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(IsolationRule::new(resource, max.unwrap_or(1)).into())
 }
 
+/// Translates a `hotspot.Rule`. `metricType` 0 limits the concurrency, and 1 calls per interval.
+/// `controlBehavior` 1 is a queue.
 pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let metric = fields.whole("metricType", 0..=1).unwrap_or(0);

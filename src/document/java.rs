@@ -154,6 +154,8 @@ pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
+/// Translates a `DegradeRule`. `grade` 0 is a ratio of slow calls, 1 a ratio of errors, and 2 a
+/// number of errors.
 pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     all_origins(fields);
@@ -221,6 +223,7 @@ const SYSTEM_LIMITS: [&str; 5] = [
     "maxThread",
 ];
 
+/// Translates a `SystemRule`. A limit below 0 is not set.
 pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     fields.known(&["id", "resource", "regex"]);
     all_origins(fields);
@@ -259,6 +262,7 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     let rule = with(rule, cpu, SystemRule::cpu);
     let rule = with(rule, qps, SystemRule::qps);
     let rule = with(rule, rt, SystemRule::rt);
+    // Sentinel admits one call more than `maxThread`.
     let most = most.map(|most| (most + 1).min(MAX_TOKENS));
     let rule = with(rule, most, SystemRule::concurrency);
     if fields.is_good() && rule == SystemRule::new() {
@@ -289,6 +293,8 @@ pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
+/// Translates a `ParamFlowRule`. `grade` 0 limits threads, and 1 calls per interval.
+/// `controlBehavior` 2 is a queue.
 pub(super) fn keyed_rule(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     all_origins(fields);

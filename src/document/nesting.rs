@@ -91,6 +91,7 @@ fn after_string(bytes: &[u8], at: usize) -> usize {
     while let Some(&byte) = bytes.get(at) {
         match byte {
             b'\n' if !is_long => return at,
+            // Within double quotes, a backslash escapes the next byte, but not the end of a line.
             b'\\' if quote == b'"' && (is_long || bytes.get(at + 1) != Some(&b'\n')) => at += 1,
             _ if byte == quote && !is_long => return at + 1,
             _ if byte == quote && has_three(at) => {

@@ -48,6 +48,7 @@ pub(super) fn locate(text: &str, format: Format, problems: &mut Problems) {
         .chain(ends.map(|(at, _)| at + 1))
         .collect();
     problems.place(|path| {
+        // A path that is not in the text has the position of the nearest table or list around it.
         let around = std::iter::successors(Some(path), |path| parent(path));
         let at = around
             .into_iter()
@@ -90,6 +91,7 @@ impl Walk<'_> {
 
     // --- TOML ---
 
+    /// Walks over the keys of a table, whose path is `path`.
     fn table(&mut self, table: &DeTable<'_>, path: &str) {
         for (key, value) in table {
             let path = join(path, key.get_ref());
@@ -98,6 +100,7 @@ impl Walk<'_> {
         }
     }
 
+    /// Walks over a value, whose path is `path`.
     fn value(&mut self, value: &DeValue<'_>, path: &str) {
         match value {
             DeValue::Table(table) => self.table(table, path),

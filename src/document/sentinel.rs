@@ -163,6 +163,7 @@ impl Kind {
         if let Some(kind) = kinds.next() {
             return kinds.all(|other| other == kind).then_some(kind);
         }
+        // No table has a mark, so the keys that several kinds share decide.
         let mut kinds = tables.map(|table| {
             if has(table, "threshold") && has(table, "metricType") {
                 Some(Kind::Isolation)

@@ -288,6 +288,7 @@ impl Metrics {
         families.into_iter().map(Family::into_whole).collect()
     }
 
+    /// Creates the service. `clock` measures the pauses between two texts.
     fn of(settings: MetricsSettings, clock: impl Clock) -> Self {
         let memory = settings.engines.iter().map(|_| LastReading::default());
         let source = Arc::new(MetricsSource {
@@ -364,7 +365,7 @@ impl MetricsSource {
     }
 
     /// Reads the figures and writes a text. Returns the text and the amount of work. The text of
-    /// the last round, `before`, is freed first.
+    /// the previous round, `before`, is freed first.
     async fn text(&self, format: TextFormat, before: Option<TextParts>) -> (TextParts, usize) {
         let pace = &mut StepPace::of(PORTION);
         if let Some(before) = before {

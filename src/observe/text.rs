@@ -67,6 +67,7 @@ impl TextFormat {
         text.into_parts()
     }
 
+    /// Writes the lines before the samples of a family.
     fn write_head(self, text: &mut String, family: &Family) -> fmt::Result {
         let (name, kind, help) = (family.name(), family.kind(), family.help());
         let suffix = match (self, kind) {
@@ -82,6 +83,7 @@ impl TextFormat {
     }
 }
 
+/// Writes the lines of one sample: one line, or several for durations.
 fn write_sample(text: &mut String, family: &Family, sample: &Sample) -> fmt::Result {
     let name = family.name();
     match sample.value() {
@@ -114,6 +116,7 @@ fn write_sample(text: &mut String, family: &Family, sample: &Sample) -> fmt::Res
                 write_name(text, name, "_bucket", sample, Some(edge))?;
                 writeln!(text, " {count}")?;
             }
+            // Durations without ranges have only the range without an upper bound.
             if histogram.is_none() && family.kind() == FamilyKind::Histogram {
                 write_name(text, name, "_bucket", sample, Some(f64::INFINITY))?;
                 writeln!(text, " {count}")?;

@@ -165,6 +165,7 @@ pub struct NodeSnapshot {
 }
 
 impl NodeSnapshot {
+    /// Copies the node of a resource, with the state of its rules.
     fn of_resource(row: &ResourceReading<'_>) -> Self {
         let present = row.present();
         let node = present.node();
@@ -206,6 +207,7 @@ impl NodeSnapshot {
         }
     }
 
+    /// Copies the counts of `node`. The state of rules is left empty.
     fn new(resource: &str, direction: Direction, scope: Scope, node: &Node, now: Tick) -> Self {
         let sum = |buckets: &[NodeBucket]| {
             let (first, rest) = buckets.split_first()?;
@@ -442,6 +444,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Copies the statistics of an engine.
     pub(crate) fn of(core: &Core) -> Self {
         let shadows = core.shadows().list();
         Self::of_tables(core.registry(), &shadows, core.findings_so_far())
@@ -454,6 +457,7 @@ impl Snapshot {
         Self::of_tables(registry, &[], findings)
     }
 
+    /// Copies the tables of `registry`, and the counts of the rules in shadow mode.
     fn of_tables(registry: &Registry, shadows: &[Arc<Shadow>], findings: Vec<Finding>) -> Self {
         let rules = registry.rules();
         let (mut nodes, mut ids) = (Vec::new(), HashSet::new());

@@ -38,6 +38,7 @@ pub(super) struct Ramp {
 // === impl Ramp ===
 
 impl Ramp {
+    /// Creates the constants; `None` if the limit is always the threshold.
     pub(super) fn new(
         threshold: f64,
         interval: Duration,

@@ -207,7 +207,7 @@ impl WarmUp {
         (limit as u32).max(u32::from(self.curve.threshold >= 1.0))
     }
 
-    /// The stored tokens. The more there are, the colder is the rule.
+    /// Returns the stored tokens. The more there are, the colder the rule is.
     pub(crate) fn stored(&self) -> f64 {
         f64::from_bits(self.stored.load(Ordering::Relaxed))
     }

@@ -29,12 +29,14 @@ use super::proc;
 #[derive(Debug)]
 pub(super) struct Groups(Vec<Group>);
 
+/// A control group: a folder with a file for each limit.
 #[derive(Debug)]
 struct Group {
     version: Version,
     folder: PathBuf,
 }
 
+/// The version of a hierarchy of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     One,
@@ -47,6 +49,7 @@ struct Mount {
     version: Version,
     /// The group that is visible at the mount point.
     root: String,
+    /// The path of the mount point.
     point: String,
 }
 
@@ -74,6 +77,7 @@ impl Groups {
             // If several mounts show the group, the one with the most parent groups is used.
             let showing = seen().filter(|mount| mount.below(path).is_some());
             let mount = showing.min_by_key(|mount| mount.root.len());
+            // If no mount shows the group, the group at the first mount point is used.
             let Some(mount) = mount.or_else(|| seen().next()) else {
                 continue;
             };
@@ -134,11 +138,13 @@ impl Mount {
     fn parse(line: &str, controller: &str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');
+        // These fields are the type of the file system, its source, and its options.
         let version = match after.next()? {
             "cgroup2" => Version::Two,
             "cgroup" if after.nth(1)?.split(',').any(|name| name == controller) => Version::One,
             _ => return None,
         };
+        // The ids of the mount and of its parent and the device come before the root.
         let mut before = before.split(' ').skip(3);
         Some(Self {
             version,
@@ -169,6 +175,7 @@ impl Mount {
 // === impl Group ===
 
 impl Group {
+    /// Returns the CPU quota of this group, in cores; `None` if there is none.
     fn quota(&self) -> io::Result<Option<f64>> {
         let file = |name: &str| read(&self.folder.join(name));
         let (quota, period) = match self.version {
@@ -193,6 +200,7 @@ impl Group {
         }
     }
 
+    /// Returns the memory limit of this group, in bytes; `None` if there is none.
     fn memory(&self) -> io::Result<Option<u64>> {
         let name = match self.version {
             Version::One => "memory.limit_in_bytes",

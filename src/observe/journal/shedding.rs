@@ -72,6 +72,7 @@ impl SheddingEpisodes {
         lines
     }
 
+    /// Adds the lines about one resource of which a class is shut, or was shut recently.
     fn poll_resource(
         &mut self,
         key: &EpisodeKey,
@@ -137,6 +138,7 @@ impl SheddingEpisodes {
     }
 }
 
+/// Lists the names of `classes`.
 fn names(classes: &[Criticality]) -> String {
     let names: Vec<_> = classes.iter().map(|class| class.as_str()).collect();
     names.join(" ")
