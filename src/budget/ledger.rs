@@ -152,7 +152,7 @@ impl CostBudget {
         }
     }
 
-    /// Returns the window that a reload has made.
+    /// Returns the current window, after a reload has replaced the window of this value.
     #[cold]
     fn new_window(&self) -> StdArc<CostWindow> {
         self.shared.window.load_full()
@@ -202,8 +202,8 @@ impl CostBudget {
     }
 
     /// Returns the time at which more than `left` units are left, if no call arrives: when enough
-    /// charges have left the window. If a provider has too few left, it is at least the time of the
-    /// provider's reset.
+    /// charges have left the window. If a provider has too few units left, the result is not before
+    /// the provider's reset.
     pub(crate) fn more_at(&self, now: Tick, left: u32) -> Option<Tick> {
         let window = self.shared.window.load();
         let wanted = left.saturating_add(1).min(window.quota.limit());

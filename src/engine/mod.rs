@@ -79,8 +79,8 @@ impl Engine {
         }
     }
 
-    /// Judges a call, with the answer in two forms: see [`SlowVerdict`]. A known resource costs one
-    /// look-up. If the call was `named_by` rules of another version than the rules in force, it is
+    /// Judges a call, with the answer in two forms: see [`SlowVerdict`]. A call to a known resource
+    /// needs a single lookup. If the call was `named_by` rules of another version than the rules in force, it is
     /// left open as [renamed](Open::Renamed).
     #[inline(always)]
     pub(crate) fn judge(
@@ -258,7 +258,7 @@ impl Engine {
         (resource, now)
     }
 
-    /// Judges `call` to `resource` by all checks except those in shadow mode.
+    /// Judges `call` to `resource` by all checks, but not by rules in shadow mode.
     pub(crate) fn judge_on(
         &self,
         resource: &Arc<Resource>,
@@ -269,7 +269,8 @@ impl Engine {
         judge(self.by_ref(), resource, call, now, arrived)
     }
 
-    /// Judges a call that has waited for a slot of `node`, by `judge`: see [`JudgeAgain`].
+    /// Does the work of [`JudgeAgain::judge_again`], with `judge` for a single attempt to judge the
+    /// call.
     #[cold]
     pub(crate) fn judge_from_line(
         &self,

@@ -64,7 +64,9 @@ pub(super) struct LeaseTarget {
 /// The reservation of a call at a rule on costs.
 #[derive(Clone, Debug)]
 pub(super) struct WantedUnits {
+    /// The cost statistics of the rule.
     pub(super) costs: Arc<LeaseCosts>,
+    /// The number of units that the call reserves.
     pub(super) units: u32,
 }
 
@@ -82,6 +84,7 @@ pub(crate) struct Asking {
 /// The result of a call's attempt to take permits from its counters.
 #[derive(Debug)]
 pub(crate) enum Taking {
+    /// The call has all its permits.
     All(HeldLeases),
     /// The call holds these permits, and must ask the store for the rest. The time is set if the
     /// rest is borrowed from the next bucket: it is when the call could start.
@@ -351,8 +354,8 @@ impl LeaseTargets {
         })
     }
 
-    /// Returns the refusal of a call whose permits `held` expire before `start`; `None` if it holds
-    /// none.
+    /// Returns the refusal of a call whose permits `held` expire before `start`; `None` if the call
+    /// holds no permits.
     #[cold]
     pub(crate) fn over_by(&self, held: &HeldLeases, start: Tick) -> Option<NoShare> {
         let of_held = self.0.iter().find(|target| held.has(&target.quota))?;
@@ -397,8 +400,8 @@ impl Asking {
             self.take_answer(&target, answer)?;
         }
         if self.held.is_borrowed() {
-            // Other permits can expire before the borrowed permits are valid. They are refunded,
-            // and taken anew later.
+            // Permits of the present bucket can expire before the borrowed permits are valid. Such
+            // permits are refunded, and taken anew later.
             self.held.keep_for(self.held.start());
         }
         Ok(self.held)

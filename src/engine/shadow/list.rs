@@ -154,7 +154,7 @@ impl List {
     /// Returns the shadow rules for a call of `name` that is counted as `resource`, in the order of
     /// the rules.
     fn of(&self, resource: &str, name: &Key<'_>) -> Vec<&Shadow> {
-        // Merges the three lists, each of which is sorted.
+        // Merges three sorted lists: the rules for `resource`, for `name` and for all resources.
         let lists = [
             self.of_one
                 .get(&Key::Str(resource))

@@ -207,8 +207,8 @@ impl WaitingInner {
         }
     }
 
-    /// Takes the slot or share for which the call waits in `line`, beyond the limit. Takes none if
-    /// as many calls as may wait are already beyond the limit.
+    /// Takes the slot or share for which the call waits in `line`, beyond the limit. Takes nothing
+    /// if the number of calls beyond the limit has reached the maximum length of the queue.
     pub(super) fn take_beyond(&self, now: Tick, line: InLine) -> Option<Received> {
         let resource = self.nodes.resource();
         match line {

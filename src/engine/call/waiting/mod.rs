@@ -269,8 +269,8 @@ impl Waiting {
     }
 
     /// Returns how long the call has to wait, counted from the time of the verdict. For a call that
-    /// waits for a slot or a place of its value, it is the maximum: a slot or place can become free
-    /// earlier.
+    /// waits for a slot or a place of its value, this is the maximum wait: a slot or place can
+    /// become free earlier.
     #[must_use]
     pub fn delay(&self) -> Duration {
         let inner = self.inner();
@@ -422,7 +422,7 @@ impl Waiting {
     }
 
     /// Continues with the call without waiting, except for the store. The call takes a slot or
-    /// share beyond the limit, if fewer calls are beyond the limit than may wait.
+    /// share beyond the limit, while fewer calls are beyond the limit than the queue may hold.
     pub(crate) fn begin_at_once(mut self) -> Verdict {
         if self.asks_store() {
             return Verdict::Wait(self);
