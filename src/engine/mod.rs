@@ -80,8 +80,8 @@ impl Engine {
     }
 
     /// Judges a call, with the answer in two forms: see [`SlowVerdict`]. A call to a known resource
-    /// needs a single lookup. If the call was `named_by` rules of another version than the rules in force, it is
-    /// left open as [renamed](Open::Renamed).
+    /// needs a single lookup. If the call was `named_by` rules of another version than the rules in
+    /// force, it is left open as [renamed](Open::Renamed).
     #[inline(always)]
     pub(crate) fn judge(
         &self,

@@ -52,8 +52,8 @@ impl KeyedQuotas {
     }
 
     /// Returns the limit of `key`, the estimated number of permits that this process can still get
-    /// in the present bucket, and the end of this bucket. If the key has no counter, an unused counter with
-    /// these `terms` is assumed.
+    /// in the present bucket, and the end of this bucket. If the key has no counter, an unused
+    /// counter with these `terms` is assumed.
     pub(crate) fn left(&self, key: &Key<'_>, terms: Terms, now: Tick) -> Option<(u32, u32, Tick)> {
         let digest = self.rule.hub.digester().counter(self.digest, Some(key));
         match self.table.find(&digest, Arc::clone) {

@@ -96,9 +96,9 @@ impl Ledger {
         self.had = self.held(seen.bucket);
     }
 
-    /// Converts the bucket numbers of permits that were taken before the first answer, which go by
-    /// the process's clock. The buckets of the two clocks do not begin together, so a permit near a
-    /// border can end up in a neighbouring bucket.
+    /// Converts the bucket numbers of permits that were taken before the first answer, from the
+    /// process's clock to the store's clock. The buckets of the two clocks do not begin together,
+    /// so a permit near a border can end up in a neighbouring bucket.
     fn renumber(&mut self, seen: Seen) {
         let half = nanos(self.window.bucket / 2);
         let middle = Tick::from_nanos(seen.next.as_nanos().saturating_sub(half));
@@ -118,9 +118,9 @@ impl Ledger {
         }
     }
 
-    /// If the store's clock was set far back, moves the permits of buckets that lie in its future
-    /// to the present bucket, as the store does. Otherwise they would be reported again when those
-    /// buckets come.
+    /// If the store's clock was set far back, moves the permits of buckets in the clock's future to
+    /// the present bucket, as the store does. Otherwise they would be reported again when these
+    /// buckets begin.
     fn gather(&mut self, bucket: u64) {
         let mut buckets = self.own.iter().map(|own| own.bucket);
         if !buckets.any(|own| own > bucket.saturating_add(1)) {
@@ -143,15 +143,16 @@ impl Ledger {
     }
 
     /// Stores the store's time of an answer that does not report the free permits of the present
-    /// bucket. If no other answer in this bucket has reported them, none are assumed to be free.
+    /// bucket. Assumes that no permits are free, unless another answer in this bucket has reported
+    /// their number.
     pub(crate) fn see_ahead(&mut self, seen: Seen) {
         let is_known = self.seen().is_some_and(|known| known.bucket == seen.bucket);
         let free = if is_known { self.free } else { 0 };
         self.see(seen, free);
     }
 
-    /// Returns the number of the bucket at `now`, and when a call can use permits of the bucket
-    /// after it; `None` if the store has never answered.
+    /// Returns the number of the bucket at `now`, and the validity of permits of the next bucket;
+    /// `None` if the store has never answered.
     pub(crate) fn next_bucket(&self, now: Tick) -> Option<(u64, Validity)> {
         let here = self.window.here(Some(self.seen()?), now);
         Some((here.number, here.next_bucket(self.window.bucket)))
@@ -176,7 +177,7 @@ impl Ledger {
         })
     }
 
-    /// Returns the entry of `bucket`, which it creates if there is none.
+    /// Returns the entry of `bucket`. Creates the entry if there is none.
     fn own_mut(&mut self, bucket: u64) -> &mut Own {
         let at = self.own.iter().position(|own| own.bucket == bucket);
         let at = at.unwrap_or_else(|| {
@@ -229,9 +230,9 @@ impl Ledger {
         drawn
     }
 
-    /// Covers permits that were taken in `bucket` without the store with `n` permits that the store
-    /// has granted, so that they need no report. Does nothing while a report is under way. Returns
-    /// how many it covers.
+    /// Uses up to `n` granted permits of `bucket` to cover permits that were taken without the
+    /// store, which then need no report. Does nothing while a report is in flight. Returns the
+    /// number of covered permits.
     pub(crate) fn pay_local(&mut self, bucket: u64, n: u32) -> u32 {
         if self.is_reporting() || n == 0 {
             return 0;
@@ -297,7 +298,7 @@ impl Ledger {
         }
     }
 
-    // --- a key that is reset ---
+    // --- reset of a key ---
 
     /// Forgets that the store had no free permits.
     pub(crate) fn forget_refusal(&mut self) {

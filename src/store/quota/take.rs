@@ -324,8 +324,8 @@ impl SharedQuota {
     }
 
     /// Returns the limit, the estimated number of permits that this process can still get in the
-    /// present bucket, and the end of this bucket. Returns `None` while the store is unavailable and the
-    /// rule admits all calls.
+    /// present bucket, and the end of this bucket. Returns `None` while the store is unavailable
+    /// and the rule admits all calls.
     pub(crate) fn left(&self, now: Tick) -> Option<(u32, u32, Tick)> {
         let nodes = self.rule.hub.nodes();
         let mut books = self.books.lock();
