@@ -189,7 +189,7 @@ impl CountWindow {
         let newest = self.head();
         let bucket = bucket_of(now, self.bucket_ns, newest).max(newest);
         if bucket - newest >= self.buckets() {
-            // All counts have left the window, even those whose stamps repeat.
+            // All counts have left the window, even counts whose stamps repeat.
             return 0;
         }
         self.sum(self.spot(bucket), generation(version)).bad

@@ -250,7 +250,7 @@ impl Key<'_> {
     fn hash_otherwise<const MARKS: bool, H: Hasher>(&self, state: &mut H) {
         let mut hash = |key: Key<'_>| key.hash_as::<MARKS, H>(state);
         match *self {
-            // A text that can equal two joined texts is hashed like those.
+            // A text that can equal two joined texts is hashed like the joined texts.
             Key::Str(text) => match split(text) {
                 Some((first, second)) => return hash(Key::Joined(first, second)),
                 None => return hash_text::<MARKS, H>(text, state),

@@ -9,9 +9,9 @@
 //! in it. Each period is counted separately, so a key may take its whole limit at the end of a
 //! period, and again at the start of the next one.
 //!
-//! Numbers never wrap. If the period in a key's word is later than that of a call, another call
-//! with a later clock reading has changed the word. The call then counts in the later period, so
-//! the period of a key never goes back.
+//! Numbers never wrap. If the period in a key's word is later than the period of a call, another
+//! call with a later clock reading has changed the word. The call then counts in the later period,
+//! so the period of a key never goes back.
 //!
 //! # Source
 //!

@@ -43,7 +43,7 @@ pub enum Event {
     /// that never ran. Counted by weight.
     Cancelled,
     /// An admitted call had borrowed its tokens from a later bucket. Counted by weight when it
-    /// starts. For any window, its figures are those of the current second; they are 0 if
+    /// starts. For any window, its figures are the figures of the current second; they are 0 if
     /// [seconds](crate::Builder::minute) are not kept.
     Occupied,
 }

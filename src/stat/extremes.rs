@@ -168,8 +168,8 @@ impl Extremes {
         }
     }
 
-    /// Returns the extremes of `bucket`, or those of an empty bucket if its word has been replaced
-    /// or was never written.
+    /// Returns the extremes of `bucket`, or the extremes of an empty bucket if the word of `bucket`
+    /// has been replaced or was never written.
     pub(super) fn get(&self, bucket: u64) -> Extreme {
         let found = self.cell(bucket).load(Ordering::Relaxed);
         if is_of(found, bucket) {

@@ -86,8 +86,8 @@ impl HeadWord {
         Self(pack(granted, bucket, 0))
     }
 
-    /// Tokens granted since creation, wrapping: those that have been taken and
-    /// those that are held for a later bucket.
+    /// The tokens granted since creation, modulo 2³²: tokens that have been taken, and tokens that
+    /// are held for a later bucket.
     pub(super) const fn granted(self) -> u32 {
         high(self.0)
     }

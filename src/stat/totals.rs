@@ -116,7 +116,7 @@ macro_rules! add_each {
 
 figures!(Totals {
     /// Calls that passed, by weight, including calls that still wait although their bucket has
-    /// begun. Falls when a call of the latter kind is dropped.
+    /// begun. Falls when a call is dropped while it still waits.
     pass: u64,
     /// Calls that were refused, by weight.
     block: u64,

@@ -1,7 +1,7 @@
 //! The probes of one breaker: which calls become probes, and how their ends decide.
 //!
-//! While a breaker is half-open, the epoch in its state is that of the oldest probe that holds a
-//! place. An older probe of the same period has lost its place, but its end still decides. So the
+//! While a breaker is half-open, the epoch in its state is the epoch of the oldest probe that holds
+//! a place. An older probe of the same period has lost its place, but its end still decides. So the
 //! start of the period is kept in a separate word. This word is written before places are given on
 //! for the first time in a period, and does not change until places are given on in a later period.
 

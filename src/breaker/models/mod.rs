@@ -268,6 +268,7 @@ model! {
 model! {
     two_calls_for_one_probe at 3 fails with a_probe_taken_blindly: BlindProbe;
     || {
+        // The recovery time is over: exactly one of two concurrent calls may probe.
         let breakers = breakers([spec(1)]);
         let mut first = Caller::new(&breakers);
         first.fail(0);
@@ -282,6 +283,7 @@ model! {
 model! {
     three_calls_for_two_probes at 2 fails with probes_taken_blindly: BlindProbe;
     || {
+        // There are places for two probes: exactly two of three concurrent calls may probe.
         let breakers = breakers([BreakerSpec { probes: 2, ..spec(1) }]);
         let mut first = Caller::new(&breakers);
         first.fail(0);
@@ -302,6 +304,7 @@ model! {
 model! {
     two_probes_that_end_together at 3 fails with a_probe_that_tries_once: EndTriesOnce;
     || {
+        // Two good probes close the breaker, also if they end at the same time.
         let breakers = breakers([BreakerSpec { probes: 2, ..spec(1) }]);
         let mut first = Caller::new(&breakers);
         first.fail(0);
@@ -364,6 +367,7 @@ model! {
 model! {
     two_calls_that_open_a_breaker at 3 fails with a_change_reported_twice: TellWithoutWinning;
     || {
+        // Each of the two bad calls can open the breaker, but the change must be reported once.
         let breakers = breakers([spec(1)]);
         let mut first = Caller::new(&breakers);
         let calls = [first.enter(0).unwrap(), first.enter(0).unwrap()];

@@ -12,6 +12,8 @@ use crate::clock::Tick;
 model! {
     a_call_during_a_pushback at 3 fails with a_pushback_whose_time_comes_late: PushbackAfterState;
     || {
+        // The callee asks for 50 ms without calls. A concurrent call may pass before the breaker
+        // opens, but must not become a probe.
         let breakers = breakers([BreakerSpec {
             strategy: Strategy::Pushback,
             open_up_to: Some(Duration::from_millis(100)),

@@ -69,8 +69,8 @@ fn the_number_of_failed_probes_is_kept_in_a_reload() {
     stage.trip(0);
     stage.call(2_000, true);
     stage.call(4_000, true);
-    // The next rules: one that counts the same calls, one that counts other calls, and one whose
-    // open time does not grow.
+    // The next rules: a rule that counts the same calls, a rule that counts other calls, and a rule
+    // whose open time does not grow.
     let cases = [
         (other(longest, 1_000), 6_000, 22_000),
         (other(longest, 500), 22_000, 54_000),

@@ -128,7 +128,7 @@ fn good_probes_count_whether_they_have_a_place_or_not() {
 fn a_cancelled_probe_does_not_end_a_period_with_other_probes() {
     let mut stage = Stage::new([spec()]);
     stage.trip(0);
-    // One caller waits for its result, and the others cancel.
+    // One caller waits for its result, and all other callers cancel.
     let patient = stage.enter(2_000).unwrap();
     for second in [4, 6, 8] {
         let hasty = stage.enter(second * 1_000).unwrap();

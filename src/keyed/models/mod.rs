@@ -60,6 +60,7 @@ fn take(keys: &HotKeys, us: u64, key: Digest, limit: KeyLimit) -> Option<KeyToke
 model! {
     two_calls_of_a_new_key at 3 fails with callers_who_both_take_a_slot: InsertWithoutSecondLook;
     || {
+        // The key has one token and must get one slot: exactly one of the calls may pass.
         let keys = keys(Counting::Refill, 2);
         let limit = keys.limit(1.0, 0);
         let other = spawn(&keys, move |keys| take(keys, 0, A, limit).is_some());
@@ -130,6 +131,7 @@ fn take_a_slot_during_a_late_call(late: impl FnOnce(&HotKeys, KeyLimit) + 'stati
 model! {
     a_late_call_and_a_new_owner at 3 fails with
         a_call_refused_by_the_last_owner: TagBeforeClaim;
+    // The late call of B must pass, because no word of B would refuse it.
     || take_a_slot_during_a_late_call(|keys, limit| {
         assert!(take(keys, 500, B, limit).is_some());
     })
@@ -138,6 +140,7 @@ model! {
 model! {
     late_figures_and_a_new_owner at 3 fails with
         figures_of_the_last_owner: TagBeforeClaim;
+    // The figures of B must not be read from the word of A.
     || take_a_slot_during_a_late_call(|keys, limit| {
         assert_ne!(keys.left(at(500), B, &limit), 0);
     })
@@ -355,6 +358,7 @@ model! {
     three_calls_for_the_last_two_tokens at 3 fails with
         callers_who_each_take_a_slot: InsertWithoutSecondLook;
     || {
+        // The key must get one slot: exactly two of the three calls may pass.
         let keys = keys(Counting::Window, 2);
         let limit = keys.limit(2.0, 0);
         let others = [(); 2].map(|()| spawn(&keys, move |keys| take(keys, 0, A, limit).is_some()));
@@ -393,6 +397,7 @@ model! {
     a_call_lines_up_while_a_call_of_its_key_ends at 3 fails with
         a_call_that_waits_for_its_key_without_a_look: WaitWithoutLook;
     || {
+        // The place that is released concurrently must reach the call in line.
         let (keys, first) = full(1);
         let other = spawn(&keys, move |keys| keys.release(first.pinned(), 1));
         let ticket = line_up(&keys, A);
@@ -430,6 +435,8 @@ model! {
     a_call_leaves_the_line_of_its_key_while_another_call_ends at 3 fails with
         a_call_that_leaves_its_key_with_a_place: LeaveBlindly;
     || {
+        // The first call in line may get the place just before it leaves. Then the place must reach
+        // the second call.
         let (keys, first) = full(1);
         let [leaving, next] = [(); 2].map(|()| line_up(&keys, A));
         let other = spawn(&keys, move |keys| keys.release(first.pinned(), 1));

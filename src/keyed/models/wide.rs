@@ -58,6 +58,8 @@ model! {
 model! {
     a_refund_at_the_end_of_its_wide_bucket at 3;
     || {
+        // The limit is one token. The refund in the first bucket frees it, while a call in the
+        // second bucket closes the first.
         let keys = keys(1);
         let first = take(&keys, 0, A, 1).unwrap();
         let refund = spawn(&keys, move |keys| keys.refund(|| at(BUCKET), &first));

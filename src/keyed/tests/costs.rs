@@ -372,7 +372,7 @@ fn history(count: Counting, rng: &mut Rng) {
     let limit = keys.limit(LIMIT.into(), 0);
     let mut naive = [Naive::default(), Naive::default()];
     let mut running: Vec<(usize, Running<'_>, NaiveAccount)> = Vec::new();
-    // Starts at the fifth bucket, so that the words of new keys differ from those of the first
+    // Starts at the fifth bucket, so that the words of new keys differ from the words of the first
     // bucket.
     let mut now = 25_000;
     let mut others = 2;

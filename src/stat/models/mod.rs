@@ -203,6 +203,8 @@ model! {
 model! {
     two_rolls_and_takers at 2 fails with a_taker_that_does_not_compare: BlindTake;
     || {
+        // Both threads move the head. Every take must count in one bucket, and no window may hold
+        // more than one token.
         let array = array(2);
         let other = array.clone();
         let thread = thread::spawn(move || {
@@ -216,6 +218,7 @@ model! {
 model! {
     two_takers_for_the_last_token at 2 fails with two_takers_that_do_not_compare: BlindTake;
     || {
+        // One token is left: exactly one of two concurrent takers may get it.
         let array = array(2);
         assert!(array.acquire_at(10, 1, &[quota(2, 2)]).is_ok());
         let other = array.clone();
@@ -228,12 +231,15 @@ model! {
 
 model! {
     a_loan_during_a_roll at 2 fails with a_loan_that_stays_behind: HeldStayBehind;
+    // The taker at 12 opens the bucket for which the loan is made, and the taker at 13 closes it.
     || borrow_and_takers([12, 13])
 }
 
 model! {
     two_borrowers_of_one_token at 2 fails with two_borrowers_that_do_not_compare: BlindTake;
     || {
+        // The window is full at 10 and has room for one loan at 12, for which two borrowers
+        // compete.
         let array = array(2);
         assert!(array.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
         let other = array.clone();
@@ -287,6 +293,7 @@ model! {
     a_loan_that_looks_again_during_a_roll at 2 fails with
         a_loan_checked_only_once: LoanLooksOnce;
     || {
+        // A loan that is placed must be checked again, also if its window begins during the check.
         let grid = Grid { bucket_ns: 1, buckets: 2, ahead: 2 };
         let array = Arc::new(LeapArray::with_grid(grid, Tick::from_nanos(9)));
         super::occupy::models::look_during_a_roll(array, [quota(2, 1)]);
@@ -295,12 +302,15 @@ model! {
 
 model! {
     a_cancelled_loan_during_a_roll at 3 fails with a_loan_cancelled_backwards: CancelBackwards;
+    // The taker opens the bucket of the loan while the loan is cancelled.
     || cancel_and_a_taker(12)
 }
 
 model! {
     a_refund_during_a_roll at 2 fails with a_refund_that_does_not_look: BlindRefund;
     || {
+        // A token taken at 10 is refunded while takers at 11 and 12 move the head. A refund must
+        // fail once its bucket has closed.
         let array = array(2);
         let other = array.clone();
         let refunder = thread::spawn(move || match other.acquire_at(10, 1, &[quota(2, 1)]) {
@@ -406,12 +416,15 @@ model! {
 
 model! {
     a_move_and_takers at 2 fails with a_move_that_leaves_the_old_one_open: FreezeWithoutMark;
+    // No call may pass on the old array without being counted in the new one.
     || move_and_takers(11)
 }
 
 model! {
     a_move_and_a_loan at 2 fails with a_move_that_forgets_the_loan: FreezeWithoutMark;
     || {
+        // A loan is made concurrently with a reload: the new array must hold its token, or the loan
+        // must fail.
         let old = array(2);
         assert!(old.acquire_at(10, 1, &[quota(2, 1)]).is_ok());
         let other = old.clone();

@@ -73,6 +73,7 @@ model! {
 model! {
     buckets_during_a_take at 2 fails with buckets_that_are_not_looked_at_again: ReadAcrossBuckets;
     || {
+        // The reader must never see the token of 11 in bucket 10.
         let array = array(2);
         assert!(array.acquire_at(10, 1, &[quota(1, 1)]).is_ok());
         let other = array.clone();
@@ -124,6 +125,7 @@ model! {
 model! {
     held_during_a_loan at 1 fails with held_as_of_another_bucket: ReadAcrossBuckets;
     || {
+        // A second token is held for 13 during the read: both figures must include the first loan.
         let array = with_a_loan();
         let other = array.clone();
         let reader = thread::spawn(move || {

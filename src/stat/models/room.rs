@@ -37,6 +37,7 @@ model! {
 model! {
     a_unit_call_that_fits_during_a_jump at 2;
     || {
+        // The window has room for both calls, so neither may be refused because the head jumps.
         let array = array(2);
         let other = array.clone();
         let jumper = thread::spawn(move || other.acquire_at(40, 1, &[quota(2, 2)]).is_ok());
@@ -48,6 +49,7 @@ model! {
 model! {
     room_checked_during_a_jump at 2;
     || {
+        // The check must find room, even if it comes in the middle of the jump.
         let array = array(2);
         let other = array.clone();
         let jumper = thread::spawn(move || other.acquire_at(40, 1, &[quota(2, 2)]).is_ok());
@@ -61,9 +63,9 @@ model! {
     a_refusal_during_a_roll at 2 fails with
         takers_that_do_not_compare_the_bucket: BlindTake;
     || {
-        // Each bucket has one token, and that of 10 is taken. A call may be refused only if the
-        // other call took the token of the same bucket. This can only be bucket 12, because a call
-        // with a late clock counts in the newest bucket.
+        // Each bucket has one token, and the token of 10 is taken. A call may be refused only if
+        // the other call took the token of the same bucket. This can only be bucket 12, because a
+        // call with a late clock counts in the newest bucket.
         let array = array(2);
         let one = || [quota(1, 1)];
         assert!(array.acquire_at(10, 1, &one()).is_ok());
@@ -127,6 +129,7 @@ model! {
     two_waiters_for_the_last_place at 3 fails with
         places_that_are_checked_first: CheckThenClaim;
     || {
+        // One of two places is taken: exactly one of two further calls may wait.
         let counters = counters();
         assert!(counters.start_waiting(2));
         let other = counters.clone();
@@ -142,7 +145,7 @@ model! {
         an_extreme_that_is_written_over: BlindExtreme;
     || {
         // All buckets share one slot. The extremes of bucket 10 are dropped when 11 begins and
-        // never appear in it; those of 11 are complete.
+        // never appear in it; the extremes of 11 are complete.
         let extremes = Arc::new(Extremes::new(1, 10));
         let (late, busy) = (extremes.clone(), extremes.clone());
         let late = thread::spawn(move || late.note_rt(10, 1));

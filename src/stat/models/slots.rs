@@ -113,6 +113,7 @@ model! {
     a_call_lines_up_while_another_call_ends at 3 fails with
         a_call_that_waits_without_a_look: WaitWithoutLook;
     || {
+        // The slot that is released concurrently must reach the call in line.
         let node = Node::full();
         let other = node.clone();
         let other = thread::spawn(move || other.release(SlotHold::RUNNING));
@@ -127,6 +128,7 @@ model! {
     a_call_lines_up_while_a_call_without_a_slot_ends at 3 fails with
         a_call_that_waits_unseen: WaitUnseen;
     || {
+        // The only running call holds no slot. Its end must let the call in line start.
         let node = Node::with_older(1);
         node.counters.line_or_create().set_limit(Box::new(|| 1));
         let older = node.clone();
@@ -141,6 +143,8 @@ model! {
     a_call_leaves_the_line_while_another_call_ends at 3 fails with
         a_call_that_leaves_with_its_slot: LeaveBlindly;
     || {
+        // The first call in line may get the slot just before it leaves. Then the slot must reach
+        // the second call.
         let node = Node::full();
         let tickets = [node.line_up(), node.line_up()];
         let other = node.clone();
@@ -159,6 +163,7 @@ model! {
     a_new_call_and_one_in_line at 3 fails with
         a_new_call_that_overtakes: CheckThenClaim;
     || {
+        // One slot is released: exactly one of the new call and the call in line may get it.
         let node = Node::full();
         let freeing = node.clone();
         let freeing = thread::spawn(move || freeing.release(SlotHold::RUNNING));
@@ -188,6 +193,7 @@ model! {
         a_call_that_lines_up_by_a_store: LineUpByStore,
         a_reload_that_looks_by_a_load: LineLookByLoad;
     || {
+        // The reload or the call must notice the other.
         let engine = Arc::new(Reloading {
             lined_up: LinedUp::default(),
             is_in_line: AtomicBool::new(false),

@@ -186,7 +186,7 @@ fn an_overflow_of_the_call_count_does_not_change_response_times() {
     let at = Tick::from_millis;
     let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
     for second in 0..5 {
-        // 2²² calls that take no time, all but one of them added directly to the counter.
+        // 2²² calls that take no time: all but the last are added directly to the counter.
         let now = at(second * 1_000);
         node.complete(now, 1, Duration::ZERO, Outcome::Success);
         let others = (1 << 22) - 1;

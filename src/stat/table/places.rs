@@ -197,9 +197,9 @@ impl<V: Resident> Table<V> {
         self.map.len()
     }
 
-    /// Calls `read` once with every entry of the table, except those that leave before the reading
-    /// comes to them. Returns the sum of all entries that have left, including these. Entries that
-    /// are added meanwhile are skipped. Calls, new keys and other readers do not wait for a
+    /// Calls `read` once with every entry of the table. Skips entries that leave before the reading
+    /// comes to them, and entries that are added meanwhile. Returns the sum of all entries that
+    /// have left, also during the reading. Calls, new keys and other readers do not wait for a
     /// reading.
     pub(crate) fn read_all(&self, mut read: impl FnMut(&Arc<V>)) -> Gone<V::Sum> {
         let mut reading = EndReading(self, self.begin_reading());
