@@ -53,7 +53,7 @@ pub(crate) struct PeriodicThread {
 #[must_use = "dropping it stops the thread"]
 pub struct ThreadHandle {
     thread: PeriodicThread,
-    /// Runs once the thread has ended.
+    /// Runs once the thread has ended, or at once if the thread itself drops the handle.
     then: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
@@ -74,6 +74,7 @@ impl PeriodicThread {
         Self::spawn_boxed(name, every, Box::new(act))
     }
 
+    /// Does the work of [`spawn`](Self::spawn), for tasks of any type.
     fn spawn_boxed(
         name: &str,
         every: Duration,
@@ -124,7 +125,7 @@ impl ThreadHandle {
         Self { thread, then: None }
     }
 
-    /// Calls `then` once the thread has ended.
+    /// Calls `then` once the thread has ended, or at once if the thread itself drops the handle.
     pub(crate) fn then(mut self, then: impl FnOnce() + Send + Sync + 'static) -> Self {
         self.then = Some(Box::new(then));
         self

@@ -43,6 +43,7 @@ pub(crate) struct NoTimer;
 #[derive(Debug)]
 pub(crate) struct Timer {
     sleep: Pin<Box<Sleep>>,
+    /// The runtime in which the sleep was made.
     runtime: Id,
 }
 

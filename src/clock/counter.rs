@@ -29,6 +29,7 @@ use crate::base::wall::wall_time;
 #[derive(Clone, Debug)]
 pub struct QuantaClock {
     clock: quanta::Clock,
+    /// The count of the processor's counter at which the clock starts.
     start: u64,
     /// The duration of 2³² counts, in ns.
     scale: u64,
@@ -70,7 +71,7 @@ impl QuantaClock {
         QUANTA_START.clone()
     }
 
-    /// The reading at `count` of the processor's counter.
+    /// Returns the reading at `count` of the processor's counter.
     #[inline]
     fn at(&self, count: u64) -> Tick {
         Tick(
@@ -79,7 +80,7 @@ impl QuantaClock {
         )
     }
 
-    /// How many nanoseconds `counts` take.
+    /// Returns how many nanoseconds `counts` take.
     #[inline]
     fn nanos(&self, counts: u64) -> u64 {
         // The product of two 64-bit factors fits into 128 bits. After the shift it fits into 64

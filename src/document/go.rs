@@ -202,6 +202,8 @@ pub(super) fn circuit_breaker(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
+/// Translates a `system.Rule`. `metricType` 0 is the load, 1 the response time, 2 the concurrency,
+/// 3 the rate, and 4 the CPU.
 pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     fields.known(&["id"]);
     let metric = fields.whole("metricType", 0..=4);

@@ -38,6 +38,8 @@ const NANOSECOND: Duration = Duration::from_nanos(1);
 /// The context that Sentinel for Java gives to calls that name no context.
 const DEFAULT_CONTEXT: &str = "sentinel_default_context";
 
+/// Translates a `FlowRule`. `grade` 0 limits threads, and 1 calls per second. `strategy` 1 looks at
+/// a related resource, and 2 at a context. `controlBehavior` 1 is a warm-up, 2 a queue, and 3 both.
 pub(super) fn flow(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let origin = fields
@@ -278,6 +280,8 @@ pub(super) fn system(fields: &mut Fields<'_>) -> Option<Rule> {
     Some(rule.into())
 }
 
+/// Translates an `AuthorityRule`. `strategy` 0 is a list of allowed origins, and 1 a list of denied
+/// origins.
 pub(super) fn authority(fields: &mut Fields<'_>) -> Option<Rule> {
     let resource = resource(fields);
     let origins = fields.needed_text("limitApp");

@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 
 use super::Ordering;
 
+/// Returns whether `SENTINEL_LOOM_PAUSES` is set.
 fn pauses() -> bool {
     static PAUSES: OnceLock<bool> = OnceLock::new();
     *PAUSES.get_or_init(|| env::var_os("SENTINEL_LOOM_PAUSES").is_some())

@@ -133,6 +133,7 @@ impl Commands {
         Ok(answer)
     }
 
+    /// Returns the counts of each second of the last minute, as lines.
     async fn metric(
         &self,
         params: &FormParams,
@@ -171,6 +172,8 @@ impl Commands {
         read_resources_paced(registry, pace, 1, &mut add).await;
         let interval = registry.shared().config.shape.interval();
         let rate = |event: Event, sum| event.per_second(sum, interval);
+        // In Sentinel, `b` is the rate of refusals, `r` the average response time in milliseconds,
+        // and `t` the number of calls in flight.
         json!({
             "rqps": rate(Event::Complete, complete),
             "qps": rate(Event::Pass, pass),
@@ -197,6 +200,7 @@ impl Commands {
         replaced
     }
 
+    /// Does the work of [`replace`](Self::replace), without a log line for a refusal.
     fn try_replace(
         &self,
         form: JavaForm,
@@ -263,6 +267,7 @@ impl Commands {
     }
 }
 
+/// Returns the type of rules that the parameter `type` names.
 fn type_of(params: &FormParams) -> Result<JavaForm, CommandRefused> {
     match params.get("type") {
         Some("flow") => Ok(JavaForm::Flow),

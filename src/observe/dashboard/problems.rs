@@ -64,6 +64,7 @@ pub(super) fn refusal_of(
 }
 
 impl SentRule<'_> {
+    /// Returns the line about a `problem` of this rule.
     fn message(&self, problem: &Problem, has_store: bool) -> String {
         let name = self.name();
         let path = problem.path();
@@ -94,6 +95,7 @@ impl SentRule<'_> {
         }
     }
 
+    /// Returns the name by which the message calls the rule: its resource, shortened.
     fn name(&self) -> String {
         if self.form == JavaForm::System {
             return "system rule".to_owned();

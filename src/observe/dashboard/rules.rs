@@ -269,6 +269,7 @@ fn merged_system(rules: &Rules, shown: &[Option<ShownRule>], pushed: Vec<Rule>) 
                 continue;
             };
             let of_kind = |it: &SystemRule| limit(it, SystemRule::new()).is_some();
+            // Pairs an equal limit first, and else any limit of the same kind.
             let place = pushed.iter().position(|it| *it == old);
             let place = place.or_else(|| pushed.iter().position(of_kind));
             match place {

@@ -137,7 +137,8 @@ struct CommandRequest {
     body: Vec<u8>,
 }
 
-/// Receives the next request; `None` if the peer has closed the connection.
+/// Receives the next request; `None` if the peer has closed the connection. The inner error is the
+/// answer to a request that is refused before its end is known.
 async fn next_request(
     stream: &mut TcpStream,
     incoming: &mut IncomingBytes,
@@ -173,6 +174,7 @@ async fn next_request(
 }
 
 impl CommandRequest {
+    /// Checks the request, and carries out its command.
     async fn carry_out(
         &self,
         commands: &Commands,
