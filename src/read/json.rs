@@ -77,6 +77,7 @@ impl Snapshot {
         json
     }
 
+    /// Writes the snapshot as one object.
     fn write_json(&self, json: &mut String) -> fmt::Result {
         write!(
             json,
@@ -157,6 +158,7 @@ impl Snapshot {
 }
 
 impl NodeSnapshot {
+    /// Writes the node as one object.
     fn write_json(&self, json: &mut String) -> fmt::Result {
         json.push_str("{\"resource\":");
         write_text(json, self.resource())?;

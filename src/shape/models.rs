@@ -33,6 +33,7 @@ fn apart(turns: impl IntoIterator<Item = Turn>, cost: u64) -> Vec<u64> {
     starts
 }
 
+// The turns of calls at an idle queue keep their distance and leave no gaps.
 model! {
     three_callers_at_an_idle_queue at 3 fails with callers_that_store_at_idle: StoreAtIdle;
     || {
@@ -49,6 +50,7 @@ model! {
     }
 }
 
+// Exactly one of two calls that cannot wait passes at a queue that has become idle.
 model! {
     callers_at_a_queue_that_is_idle_again at 3 fails with callers_that_store_when_idle: StoreAtIdle;
     || {
@@ -78,6 +80,7 @@ model! {
     }
 }
 
+// Exactly one of two calls gets the only turn within the maximum wait.
 model! {
     two_callers_for_the_last_turn at 3 fails with two_calls_that_move_first: MoveThenCheck;
     || {
@@ -92,6 +95,7 @@ model! {
     }
 }
 
+// A cancelled turn is used again, unless another call is behind it.
 model! {
     a_caller_and_a_leaver at 3 fails with a_leaver_that_cancels_blindly: BlindLeave;
     || {
@@ -109,6 +113,7 @@ model! {
     }
 }
 
+// Turns keep their distance, and only turns that could not be cancelled leave gaps.
 model! {
     two_leavers_and_a_caller at 3 fails with two_leavers_that_cancel_blindly: BlindLeave;
     || {
@@ -129,6 +134,7 @@ model! {
     }
 }
 
+// Of two callers that find a refill due, one does it.
 model! {
     one_refill_of_a_warm_up at 3 fails with a_refill_for_everyone: FillUnclaimed;
     || {
@@ -148,6 +154,7 @@ model! {
     }
 }
 
+// The refills of two successive steps both count.
 model! {
     refills_of_two_steps at 3 fails with a_refill_that_does_not_compare: FillBlind;
     || {
@@ -170,6 +177,7 @@ model! {
     }
 }
 
+// The count of passes never decreases, so no tokens are subtracted twice.
 model! {
     a_refill_and_that_of_the_next_step at 2
         fails with a_refill_that_counts_back: PassedGoesBack;

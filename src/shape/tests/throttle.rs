@@ -220,6 +220,7 @@ struct Oracle {
 }
 
 impl Oracle {
+    /// Returns the start of a call; `None` if it would have to wait too long.
     fn join(&mut self, now: i128, cost: i128, max_wait: i128) -> Option<i128> {
         self.joined += 1;
         if cost == 0 {
@@ -256,6 +257,7 @@ impl Oracle {
 enum Step {
     /// The clock moves by this many ns, forward or back.
     Clock(i64),
+    /// A call of this cost joins the queue, with this maximum wait, both in ns.
     Join {
         cost: u64,
         max_wait: u64,

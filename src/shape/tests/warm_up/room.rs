@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn room_at_the_end_of_a_step_uses_the_limit_of_the_next_one() {
-    // As no call comes, the limit falls from 71 to 55 at 8 000.
+    // As no call comes, the limit falls from 71 to 55 at 8 000 ms.
     let rule = used(100.0, 10, 600.0);
     let room = |limit: f64| Some(at(if limit > 70.0 { 8_000 } else { 8_300 }));
     let from = at(7_100);
@@ -26,8 +26,8 @@ fn room_is_never_before_the_requested_time() {
 
 #[test]
 fn passes_that_become_known_during_a_step_make_room_in_it() {
-    // At 8 000 no new passes are known. At 8 400 there can be 150 new passes, with which the rule
-    // is warm.
+    // At 8 000 ms no new passes are known. From 8 400 ms on, `more` passes are known; with 150 of
+    // them the rule is warm.
     let known = at(8_400);
     let available_at = |more: u64| {
         let rule = used(100.0, 10, 600.0);
