@@ -258,10 +258,7 @@ enum Step {
     /// The clock moves by this many ns, forward or back.
     Clock(i64),
     /// A call of this cost joins the queue, with this maximum wait, both in ns.
-    Join {
-        cost: u64,
-        max_wait: u64,
-    },
+    Join { cost: u64, max_wait: u64 },
     /// One of the turns that were taken and not cancelled is cancelled.
     Leave(prop::sample::Index),
 }
