@@ -93,11 +93,13 @@ impl Scene {
         }
     }
 
+    /// Changes the model of the scene.
     fn with(mut self, change: impl FnOnce(&mut Model)) -> Self {
         change(&mut self.model);
         self
     }
 
+    /// Sets the time after which clients no longer wait.
     const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -113,6 +115,7 @@ impl Scene {
         self
     }
 
+    /// Runs the scene with a new limiter.
     fn run(&self, seed: u64) -> SceneFigures {
         self.run_by(&limiter(20, ms(500)), seed)
     }
@@ -149,6 +152,7 @@ impl Scene {
     }
 }
 
+/// Creates a limiter with this first limit and burst, and wide bounds.
 pub(super) fn limiter(start: u32, burst: Duration) -> Limiter {
     let settings = LimiterSettings {
         floor: 1,
@@ -177,6 +181,8 @@ pub(super) struct Bar {
 /// The value of a bar that every run meets, for figures that a scene does not check.
 const ANY: Duration = Duration::MAX;
 
+/// Creates a bar from the fractions of critical calls, of normal calls and of goodput, and from
+/// times.
 const fn bar(parts: [f64; 3], p99: u64, settled: Duration, last: Duration) -> Bar {
     let [critical, normal, goodput] = parts;
     Bar {

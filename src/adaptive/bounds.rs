@@ -81,6 +81,7 @@ impl Strictness {
     /// The units of `room` in one call.
     const ROOM: f64 = 256.0;
 
+    /// Unpacks `word`.
     pub(super) const fn of_word(word: u64) -> Self {
         Self {
             generation: (word >> 32) as u32,
@@ -90,6 +91,7 @@ impl Strictness {
         }
     }
 
+    /// Packs the strictness into one word.
     pub(super) const fn word(self) -> u64 {
         (self.generation as u64) << 32
             | (self.clean as u64) << 24
@@ -97,10 +99,12 @@ impl Strictness {
             | self.room as u64
     }
 
+    /// Returns the room of the marginal class, in calls.
     pub(super) fn room(self) -> f64 {
         f64::from(self.room) / Self::ROOM
     }
 
+    /// Sets the room of the marginal class, in calls.
     fn with_room(mut self, room: f64) -> Self {
         self.room = (room * Self::ROOM).min(f64::from(u16::MAX)) as u16;
         self
@@ -111,11 +115,13 @@ impl Strictness {
         CLASSES - self.shut as usize
     }
 
+    /// Begins a new generation.
     pub(super) const fn next(mut self) -> Self {
         self.generation = self.generation.wrapping_add(1);
         self
     }
 
+    /// Opens all classes.
     pub(super) const fn all_open(self) -> Self {
         Self {
             clean: 0,

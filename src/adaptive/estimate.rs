@@ -192,6 +192,7 @@ impl LimiterSettings {
         self.floor.max(LEAST - 1).min(self.ceiling)
     }
 
+    /// Clamps `limit` to the least limit and the ceiling.
     fn clamp(&self, limit: f64) -> f64 {
         limit.clamp(self.least().into(), self.ceiling.into())
     }
@@ -252,6 +253,7 @@ impl LimitEstimate {
         }
     }
 
+    /// Returns whether a probe is running.
     pub(super) fn is_probing(&self) -> bool {
         self.phase != Phase::Steady
     }
@@ -358,6 +360,7 @@ impl LimitEstimate {
         (2 * Duration::from_nanos(self.long as u64)).clamp(shortest, LONGEST)
     }
 
+    /// Returns the response time before the limit was lowered to the level of the probe.
     fn above(&self) -> Duration {
         Duration::from_nanos(self.above as u64)
     }

@@ -145,6 +145,7 @@ impl Shed {
         std::array::from_fn(|class| self.bounds[class].load(Ordering::Relaxed))
     }
 
+    /// Returns the strictness in force.
     pub(super) fn strictness(&self) -> Strictness {
         Strictness::of_word(self.word.load(Ordering::Relaxed))
     }
@@ -284,6 +285,7 @@ impl Shed {
         }
     }
 
+    /// Stores the inputs for the bounds. Only the closer calls it.
     pub(super) fn set_frame(&self, frame: &Frame) {
         let cell = &self.frame;
         cell.limit.store(frame.limit.to_bits(), Ordering::Relaxed);

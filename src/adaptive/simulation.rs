@@ -204,6 +204,7 @@ impl Model {
 // === impl SimulatedRun ===
 
 impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
+    /// Runs the simulation until the time `end`.
     fn go(&mut self, end: u64) {
         let model = self.model;
         let mut changes = model.changes.iter().peekable();
@@ -345,6 +346,7 @@ impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
         }
     }
 
+    /// Ends the work on `call`, reports it to the policy, and starts waiting calls.
     fn end(&mut self, now: u64, call: Running) {
         self.advance(now);
         let rt = now - call.arrived;
@@ -369,6 +371,7 @@ impl<P: Policy + ?Sized> SimulatedRun<'_, P> {
         self.work_on(now);
     }
 
+    /// Records the limit of the policy.
     fn note_limit(&mut self, now: u64) {
         self.trace
             .note_limit(Duration::from_nanos(now), self.policy.limit());

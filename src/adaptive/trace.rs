@@ -37,6 +37,7 @@ fn within(at: u64, from: Duration, to: Duration) -> bool {
 }
 
 impl Trace {
+    /// Records the arrival of a call.
     pub(super) fn arrive(&mut self, now: u64, class: usize) {
         self.arrivals[class].push(now);
     }
@@ -50,6 +51,7 @@ impl Trace {
         }
     }
 
+    /// Records the limit at the time `now`, if it has changed.
     pub(super) fn note_limit(&mut self, now: Duration, limit: u32) {
         if self.limits.last().is_none_or(|last| last.1 != limit) {
             self.limits.push((now, limit));

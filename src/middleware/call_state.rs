@@ -284,10 +284,12 @@ where
         Ok(())
     }
 
+    /// Ends the wait with a refusal.
     fn refused(&mut self, blocked: Blocked) -> Poll<AfterWait<S::Future, Req, S::Error>> {
         Poll::Ready(AfterWait::Refused(blocked, self.take_request()))
     }
 
+    /// Takes the request at the end of the wait.
     fn take_request(&mut self) -> Req {
         self.request.take().expect("a wait ends once")
     }

@@ -410,6 +410,7 @@ fn outcome_of(status: StatusCode, headers: &HeaderMap) -> Outcome {
     }
 }
 
+/// Judges the head of a gRPC response.
 #[inline(never)]
 fn grpc_head(headers: &HeaderMap, extensions: &Extensions) -> Judgement {
     match headers.get("grpc-status") {

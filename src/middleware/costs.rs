@@ -17,7 +17,9 @@ use crate::key::Head;
 /// in an array of this length.
 pub(super) const MOST_UNITS: usize = 8;
 
+/// Returns what a request may cost in one unit.
 type UnitEstimate = dyn Fn(Head<'_>) -> u32 + Send + Sync;
+/// Returns the cost that the head of a response shows, if it shows any.
 type HeadCost = dyn Fn(ResponseHead<'_>) -> Option<u32> + Send + Sync;
 
 /// See the [module](self).
@@ -205,6 +207,7 @@ impl<M> SentinelLayer<M> {
 // === impl CostSettings ===
 
 impl CostSettings {
+    /// Returns whether the layer reserves costs from requests.
     pub(super) fn has_reserves(&self) -> bool {
         !self.reserves.is_empty()
     }

@@ -338,6 +338,7 @@ fn end_with_head<B: Body>(
     end(running, outcome);
 }
 
+/// Judges the head of `response` by `own`, or by status if that is `None`.
 #[inline(always)]
 fn judge_head<B>(own: Option<&Arc<dyn Classify>>, response: &Response<B>) -> Judgement {
     // Each arm creates a separate head: the head for `ByStatus`, which is inlined, then needs no
@@ -367,6 +368,7 @@ fn has_ended<B: Body>(response: &Response<B>) -> bool {
     response.status() == StatusCode::SWITCHING_PROTOCOLS || response.body().is_end_stream()
 }
 
+/// Judges `error` by `own`, or by the defaults if that is `None`. A refusal is ignored.
 #[cold]
 fn outcome_of(error: ServiceError<'_>, own: Option<&dyn Classify>) -> Outcome {
     match own {

@@ -21,6 +21,8 @@ use crate::key::ClientAddr;
 #[derive(Clone, Debug, Default)]
 struct JudgedAs(Vec<Arc<JudgedName>>);
 
+/// A name under which an engine has judged a request, with the engine's resource. Counted as a mark
+/// until it is dropped.
 #[derive(Debug)]
 struct JudgedName {
     /// The name under which the call was judged. It is the name of `resource`, unless that resource

@@ -181,6 +181,7 @@ impl<M> SentinelLayer<M> {
         }
     }
 
+    /// Changes the settings, and updates the flags that depend on them.
     pub(super) fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
         let settings = Arc::make_mut(&mut self.settings);
         set(settings);

@@ -76,6 +76,7 @@ fn date(text: &str) -> Option<Duration> {
     ))
 }
 
+/// The text of the field `name`; `None` if it is missing or blank.
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let text = headers.get(name)?.to_str().ok()?;
     Some(text.trim()).filter(|text| !text.is_empty())

@@ -16,6 +16,7 @@ impl ReportedOnce {
         }
     }
 
+    /// Runs `report`, and sets the flag.
     #[cold]
     fn run(&self, report: impl FnOnce()) {
         report();

@@ -25,9 +25,13 @@ use crate::sentinel::Sentinel;
 /// The maximum number of parameters that a layer can extract from a request.
 pub(super) const MOST_PARAMS: usize = 8;
 
+/// Returns whether a request is selected.
 pub(super) type Choose = dyn Fn(Head<'_>) -> bool + Send + Sync;
+/// Returns the weight of a request.
 pub(super) type Weigh = dyn Fn(Head<'_>) -> u32 + Send + Sync;
+/// Returns the importance class of a request, if the request has one.
 pub(super) type Rank = dyn Fn(Head<'_>) -> Option<Criticality> + Send + Sync;
+/// Returns the cohort of a request, if the request has one.
 pub(super) type AskCohort = dyn Fn(Head<'_>) -> Option<Cohort> + Send + Sync;
 
 /// See the [module](self).

@@ -73,6 +73,7 @@ impl DedicatedRing {
         }
     }
 
+    /// Bytes that the rule and its ring occupy, heap included.
     fn footprint(&self) -> usize {
         let ring = self.ring.footprint() - size_of::<LeapArray>() + shared_size::<LeapArray>();
         size_of::<Self>() + ring + self.rule.heap() + self.threshold.heap()

@@ -140,21 +140,26 @@ impl<R> Field<R> {
         self.needed_if(Needed::Yes)
     }
 
+    /// Sets whether documents must have the setting. Documents that are written then always have
+    /// it.
     pub(super) const fn needed_if(mut self, needed: Needed) -> Self {
         self.terms.needed = needed;
         self.always_written()
     }
 
+    /// Makes documents contain the setting even if it has its default.
     pub(super) const fn always_written(mut self) -> Self {
         self.terms.is_always_written = true;
         self
     }
 
+    /// Sets the name of the setting in problems, if it differs from the name in documents.
     pub(super) const fn shown_as(mut self, name: &'static str) -> Self {
         self.terms.shown_as = name;
         self
     }
 
+    /// Sets the settings of earlier rows that a rule cannot have together with this setting.
     pub(super) const fn not_beside(mut self, others: &'static [&'static str]) -> Self {
         self.terms.not_beside = others;
         self

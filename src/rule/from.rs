@@ -39,6 +39,7 @@ impl<R: Into<Rule>> From<Vec<R>> for Rules {
     }
 }
 
+/// Returns the rules, and panics if they are invalid.
 #[track_caller]
 fn valid(rules: Result<Rules, InvalidRules>) -> Rules {
     match rules {

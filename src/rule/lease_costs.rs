@@ -124,6 +124,7 @@ impl LeaseAccount {
         self.has_spare.swap(false, Ordering::Relaxed).into()
     }
 
+    /// Gives `units` permits that the call did not use back to the counter.
     fn give_back(&self, units: u32, now: Tick) {
         if let Some(valid) = self.valid {
             SharedQuota::give_back(&self.quota, valid, units, now);

@@ -61,6 +61,8 @@ pub(crate) enum Selected<'c> {
 }
 
 impl SharedRule {
+    /// Creates the shared form of a flow `rule`, for calls of the resource `text` in this
+    /// direction.
     pub(super) fn of_flow(
         rule: &FlowRule,
         sharing: Sharing,
@@ -117,6 +119,8 @@ impl SharedRule {
         }
     }
 
+    /// Creates the shared form of a keyed `rule`, for calls of the resource `text` in this
+    /// direction.
     pub(super) fn of_keyed_rule(
         rule: &KeyedRule,
         sharing: Sharing,

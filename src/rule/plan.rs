@@ -328,10 +328,12 @@ impl Extent {
         }
     }
 
+    /// The number of buckets.
     const fn buckets(self) -> u64 {
         self.span_ns / self.bucket_ns
     }
 
+    /// The shape of a ring with these buckets, in which calls wait for less than `patience`.
     fn grid(self, patience: Duration) -> Grid {
         Grid {
             bucket_ns: self.bucket_ns,

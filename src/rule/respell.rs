@@ -44,6 +44,7 @@ pub(crate) fn respelled(template: &str) -> Option<String> {
     Some(respelled)
 }
 
+/// Returns whether the segment at `index` is the last segment of `template`.
 fn is_last(template: &str, index: usize) -> bool {
     template.split('/').count() == index + 1
 }
@@ -99,6 +100,7 @@ fn meaning(part: &str) -> Option<Meaning<'_>> {
     }
 }
 
+/// Returns the text between `open` and `close`, if `part` begins and ends with them.
 fn within(part: &str, open: char, close: char) -> Option<&str> {
     part.strip_prefix(open)?.strip_suffix(close)
 }

@@ -30,6 +30,7 @@ pub(crate) struct RulesOfOrigin {
 }
 
 impl ContextRules {
+    /// Adds the flow rule at `index`, which is for `context`.
     pub(super) fn add(&mut self, index: u32, context: &str) {
         self.0.change(context, |rules| rules.push(index));
     }
@@ -47,6 +48,7 @@ impl ContextRules {
 }
 
 impl OriginRules {
+    /// Adds the flow rule at `index`, if it is for single origins.
     pub(super) fn add(&mut self, index: u32, rule: &FlowRule) {
         match &rule.who {
             // `Anyone` does not distinguish origins, and `Each` counts them in a table.
@@ -57,6 +59,7 @@ impl OriginRules {
         }
     }
 
+    /// Adds the limit of an isolation rule for single origins.
     pub(super) fn add_slots(&mut self, slots: SlotLimit, who: &Who) {
         match who {
             // No isolation rule counts each origin separately in a table.

@@ -113,6 +113,7 @@ impl RuleSet {
         set
     }
 
+    /// Creates a set without selected rules.
     fn empty(listed: NumberedRules, has_shadows: bool, part: RuleSelection, version: u64) -> Self {
         Self {
             listed,
@@ -147,6 +148,7 @@ impl RuleSet {
         }
     }
 
+    /// Adds the rule at `index` under the resources that it names, or to the limits of all calls.
     fn add(&mut self, index: u32, rule: &Rule) {
         match rule {
             Rule::System(rule) => return rule.tighten(&mut self.limits, index),
@@ -417,6 +419,7 @@ impl ResourceRules {
         origins.is_some_and(|rules| rules.have_slots()) || !self.related_slots.is_empty()
     }
 
+    /// Adds the rule at `index` to the list of its kind.
     fn add(&mut self, index: u32, rule: &Rule) {
         if let Some(guard) = rule.info().guard() {
             // A guard looks only at properties of the call, so its rule is in none of the lists

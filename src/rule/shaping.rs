@@ -213,6 +213,7 @@ impl Shaping {
         self.warm_up.is_some() || self.memory.is_some()
     }
 
+    /// The factor by which a cold rule admits less than its whole threshold; 3 unless set.
     pub(crate) fn cold_factor(&self) -> f64 {
         self.cold_factor.unwrap_or(3.0)
     }

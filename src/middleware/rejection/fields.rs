@@ -376,6 +376,7 @@ fn write_of_unit<B>(left: &QuotaLeft, response: &mut Response<B>) {
     }
 }
 
+/// Inserts the field `of` for `unit`, unless the unit makes no valid name.
 fn insert_of_unit(headers: &mut HeaderMap, (of, unit): (&HeaderName, &str), value: HeaderValue) {
     if let Some(name) = field_of_unit(of, unit) {
         headers.insert(name, value);
@@ -409,6 +410,7 @@ fn reports_less<B>(part: f64, response: &Response<B>) -> bool {
             .any(|name| headers.contains_key(name))
 }
 
+/// Inserts a field with this `value`, which is visible ASCII.
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     // The result of `quoted` is always valid in a field.
     if let Ok(value) = HeaderValue::from_str(value) {

@@ -75,6 +75,7 @@ impl Grpc {
         self
     }
 
+    /// The status code of refusals of `kind`: the code that was set, or the default.
     fn code_of(&self, kind: BlockKind) -> u8 {
         let own = self.codes.iter().find(|(known, _)| *known == kind);
         own.map_or_else(|| kind.terms().grpc, |(_, code)| *code)

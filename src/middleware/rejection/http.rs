@@ -125,6 +125,7 @@ impl Http {
         HeaderValue::from_bytes(media.as_bytes()).unwrap_or(media)
     }
 
+    /// The status of refusals of `kind`: the status that was set, or the default.
     fn status_of(&self, kind: BlockKind) -> StatusCode {
         let own = self.statuses.iter().find(|(known, _)| *known == kind);
         own.map_or_else(|| kind.terms().status, |(_, status)| *status)
@@ -243,6 +244,7 @@ fn text_fields(retry_after: Option<Duration>) -> HeaderMap {
     fields
 }
 
+/// Writes `Retry-After`, unless no retry can succeed.
 fn write_retry_after(retry_after: Option<Duration>, fields: &mut HeaderMap) {
     if let Some(retry_after) = retry_after {
         fields.insert(RETRY_AFTER, seconds_value(whole_seconds(retry_after)));
@@ -326,6 +328,8 @@ fn problem(status: StatusCode, kind: BlockKind) -> Bytes {
     problem_text(status, None).into()
 }
 
+/// The text of a problem document. `name` is the name of a registered problem type, if there is
+/// one.
 fn problem_text(status: StatusCode, name: Option<&str>) -> String {
     let (registry, name) = match name {
         Some(name) => ("https://iana.org/assignments/http-problem-types#", name),

@@ -19,6 +19,7 @@ static MARKED: [&str; 2] = [
 /// The length of the prefix before the media type.
 const WORDS: usize = "refused by tower-sentinel: ".len();
 
+/// The media type at `index`, without the prefix.
 fn media(index: usize) -> &'static str {
     &MARKED[index][WORDS..]
 }
@@ -45,6 +46,7 @@ pub(crate) fn is_marked_refusal(headers: &HeaderMap) -> bool {
     headers.values().any(is_mark)
 }
 
+/// Returns whether `value` is one of the marked media types, by its address.
 fn is_mark(value: &HeaderValue) -> bool {
     let is_at = |index| std::ptr::eq(value.as_bytes(), media(index).as_bytes());
     is_at(0) || is_at(1)

@@ -77,6 +77,7 @@ pub(crate) struct OriginList {
     deny_unknown: bool,
 }
 
+/// Splits a list of origins at commas, and skips blank items.
 fn split(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').filter(|origin| !origin.trim().is_empty())
 }
@@ -84,6 +85,7 @@ fn split(list: &str) -> impl Iterator<Item = &str> {
 // === impl OriginList ===
 
 impl OriginList {
+    /// Compiles `rule`.
     fn new(rule: &AuthorityRule) -> Self {
         let mut named = Named::default();
         for origin in &rule.origins {

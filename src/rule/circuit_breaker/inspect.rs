@@ -46,6 +46,7 @@ impl CircuitBreakerRule {
         }
     }
 
+    /// Inspects the settings of a rule that counts the calls of an interval.
     fn inspect_window(&self, inspector: &mut Inspector) {
         self.inspect_min_calls(inspector);
         if inspector.time("interval", self.interval, SHORTEST_INTERVAL) {
@@ -85,12 +86,14 @@ impl CircuitBreakerRule {
         }
     }
 
+    /// Inspects the settings of a rule that counts the last `calls` calls.
     fn inspect_last_calls(&self, inspector: &mut Inspector, calls: WholeNumber) {
         inspector.number("last_calls", calls, 1..=MAX_LAST_CALLS);
         self.inspect_min_calls(inspector);
         self.refuse_window(inspector, "left out beside last_calls");
     }
 
+    /// Inspects `min_calls`, which is at most the number of calls that the rule can count.
     fn inspect_min_calls(&self, inspector: &mut Inspector) {
         if let Some(min_calls) = self.min_calls {
             inspector.number("min_calls", min_calls, 1..=self.most_calls());
@@ -105,6 +108,7 @@ impl CircuitBreakerRule {
         most.map_or(MAX_COUNT, WholeNumber::get)
     }
 
+    /// Refuses the settings of the interval, for a rule that does not count in an interval.
     fn refuse_window(&self, inspector: &mut Inspector, allowed: &str) {
         if self.interval != DEFAULT_INTERVAL {
             inspector.refuse("interval", format_args!("{:?}", self.interval), allowed);
@@ -114,6 +118,7 @@ impl CircuitBreakerRule {
         }
     }
 
+    /// Inspects the ratio or the count at which the breaker opens.
     fn inspect_threshold(&self, inspector: &mut Inspector) {
         // 0 can be exceeded, but is always reached.
         let least = u32::from(!self.exceeds);

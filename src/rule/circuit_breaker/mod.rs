@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::base::number::WholeNumber;
 use crate::breaker::Strategy;
 
+/// The default of `min_calls`, unless the rule needs or counts fewer calls.
 const DEFAULT_MIN_CALLS: u32 = 5;
 /// The default of [`open_up_to`](CircuitBreakerRule::open_up_to) for a pushback.
 const LONGEST_PUSHBACK: Duration = Duration::from_secs(60);

@@ -157,6 +157,7 @@ impl CircuitBreakerRule {
         Self::with_strategy(resource.into(), strategy, threshold)
     }
 
+    /// Creates a rule with this condition, and otherwise the defaults.
     fn with_strategy(resource: String, strategy: Strategy, threshold: TripThreshold) -> Self {
         Self {
             resource,
@@ -417,6 +418,7 @@ impl CircuitBreakerRule {
             .map_or(least, |calls| least.min(calls.get()))
     }
 
+    /// Returns whether the breaker opens at a number of failures in a row.
     pub(super) const fn is_consecutive(&self) -> bool {
         matches!(self.threshold, TripThreshold::Consecutive(_))
     }

@@ -514,6 +514,7 @@ impl FlowRule {
         (self.max_occupy_ratio, most)
     }
 
+    /// Returns whether prioritized calls can borrow from coming buckets of the rule.
     fn lends(&self) -> bool {
         let is_lender = self.lend.unwrap_or(!self.strict) && self.cost.is_none();
         is_lender && self.max_waiting.get() > 0
@@ -535,6 +536,7 @@ impl FlowRule {
         }
     }
 
+    /// The length of a bucket of the rule, in nanoseconds.
     pub(crate) const fn bucket_ns(&self) -> u64 {
         self.interval.as_nanos() as u64 / self.buckets.get() as u64
     }
@@ -555,6 +557,7 @@ impl FlowRule {
         Quota::new(self.counted_buckets(), stride, self.limit(), self.lending())
     }
 
+    /// The part of the tokens of a coming bucket that the rule lends.
     fn lending(&self) -> Lending {
         if !self.lends() {
             Lending::Nothing

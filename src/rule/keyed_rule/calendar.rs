@@ -89,6 +89,7 @@ impl KeyedRule {
         Self::by_calendar(resource.into(), threshold.into(), CalendarPeriod::Month)
     }
 
+    /// Creates a rule that counts in each `period` of the calendar.
     pub(in crate::rule) fn by_calendar(
         resource: String,
         threshold: Number,

@@ -152,6 +152,7 @@ impl KeyedRule {
         (self.count != Counting::Running).then_some(part)
     }
 
+    /// Returns the burst, if it was set as a burst and not as a capacity.
     const fn given_burst(&self) -> Option<u32> {
         match self.burst {
             Burst::AboveThreshold(burst) => Some(burst.get()),

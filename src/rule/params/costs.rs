@@ -91,6 +91,7 @@ impl KeyedState {
         self.rule.get_cost().unwrap_or_default()
     }
 
+    /// Reserves what `call` may cost with this rule; `None` if the rule does not limit the call.
     fn reserve(&self, call: &Call<'_>, now: Tick) -> Result<Option<KeyAccount>, NoShare> {
         let Some(value) = self.value_to_take(call)? else {
             return Ok(None);

@@ -39,6 +39,7 @@ pub(super) struct ValueQuota {
 }
 
 impl ValueQuota {
+    /// The quota of a value or tier without a limit.
     pub(super) const UNLIMITED: Self = Self {
         threshold: f64::INFINITY,
         prepared: KeyLimit::Unlimited,
@@ -184,6 +185,7 @@ impl UnknownTiers {
         false
     }
 
+    /// Calls `f` with each tier that was noted.
     pub(super) fn each(&self, f: &mut dyn FnMut(&Key<'_>)) {
         for stored in self.0.iter().filter_map(OnceLock::get) {
             f(&stored.as_key());

@@ -57,6 +57,7 @@ impl KeyedState {
         self.fallback_key()
     }
 
+    /// Reports that `missing` calls had no value, unless some call had a value.
     #[inline(never)]
     fn suspect(&self, missing: u64) {
         if self.has_met_no_key() {
