@@ -50,6 +50,7 @@ struct ThreadNumber(u64);
 // === impl SpreadCount ===
 
 impl SpreadCount {
+    /// Adds to the word.
     pub(crate) fn add(&self, weight: u64) {
         self.word.fetch_add(weight, Ordering::Relaxed);
     }

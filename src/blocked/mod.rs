@@ -129,6 +129,7 @@ impl Blocked {
         self
     }
 
+    /// Sets the limit that refused the call: `tokens` per `interval`.
     pub(crate) fn with_limit(mut self, tokens: u32, interval: Duration) -> Self {
         self.limit = Some(Limit {
             tokens,

@@ -117,6 +117,7 @@ impl CriticalityHeader {
         None
     }
 
+    /// Returns whether the peer of the connection is trusted.
     fn trusts(&self, head: Head<'_>) -> bool {
         peer(head.extensions()).is_some_and(|peer| self.trusted.contain(peer))
     }

@@ -16,6 +16,7 @@ impl Nets {
         Self(nets.into_iter().map(plain).collect())
     }
 
+    /// Returns whether any of the networks contains `ip`.
     pub(crate) fn contain(&self, ip: IpAddr) -> bool {
         let ip = canonical(ip);
         self.0.iter().any(|net| net.contains(&ip))

@@ -178,6 +178,7 @@ impl KeyExtractor for BearerToken {
     }
 }
 
+/// Returns the token in a value such as `Bearer abc`; `None` if it has another form.
 fn token(value: &HeaderValue) -> Option<&str> {
     let (scheme, token) = value.to_str().ok()?.trim().split_once([' ', '\t'])?;
     let token = token.trim_start();

@@ -47,6 +47,7 @@ pub(super) fn differences_without_values(before: &Rules, after: &Rules) -> Vec<D
     compared(before, after, Detail::NoValues)
 }
 
+/// Pairs the rules before and after, and returns the pairs that differ.
 fn compared(before: &Rules, after: &Rules, detail: Detail) -> Vec<Difference> {
     let (old, mut new) = (grouped(before), grouped(after));
     let mut found = Vec::new();
@@ -131,6 +132,7 @@ fn settings(rule: &Rule, detail: Detail) -> String {
     text
 }
 
+/// Writes the value of a setting.
 fn written(value: &Setting, detail: Detail) -> String {
     let has_values = detail == Detail::Everything;
     match value {

@@ -159,6 +159,7 @@ impl SharedKeyedView {
         }
     }
 
+    /// Returns the limit of `key`, and what is left of it; `None` if nothing limits the key.
     fn figures(&self, key: &Key<'_>) -> Option<(u32, u32)> {
         let now = self.resource.now();
         self.resource.leases()?.left(self.index, key, now)

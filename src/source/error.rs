@@ -229,7 +229,7 @@ pub(super) fn ask_user<T>(role: &str, call: impl FnOnce() -> T) -> Result<T, Sou
     catch_panic_or(|| Ok(call()), on_panic)
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 pub(super) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))

@@ -93,6 +93,7 @@ impl RuleFile {
         }
     }
 
+    /// Creates the error that the file was changed by somebody else.
     fn changed(&self, why: &str) -> SourceError {
         SourceError::changed(format!("{}: {why}", self.path.display()))
     }

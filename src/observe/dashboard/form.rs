@@ -82,6 +82,8 @@ impl JavaForm {
     }
 }
 
+/// Writes a flow rule, with the codes that `document::java` reads; `None` if the form cannot
+/// express it.
 fn flow(rule: &FlowRule) -> Option<Value> {
     let (strategy, reference) = match (rule.get_when(), rule.get_in_context()) {
         (Some(related), _) => (1, Some(related)),
@@ -142,6 +144,7 @@ fn cluster(
     }))
 }
 
+/// Writes an isolation rule, which is a flow rule of grade 0 in Sentinel.
 fn isolation(rule: &IsolationRule) -> Value {
     let mut value = json!({
         "resource": rule.resource(),
@@ -158,6 +161,7 @@ fn isolation(rule: &IsolationRule) -> Value {
     value
 }
 
+/// Writes a circuit breaker; `None` if the form cannot express it.
 fn breaker(rule: &CircuitBreakerRule) -> Option<Value> {
     if rule.get_last_calls().is_some() {
         return None;
@@ -190,6 +194,7 @@ fn min_calls(rule: &CircuitBreakerRule) -> u32 {
     rule.get_min_calls().unwrap_or(count)
 }
 
+/// Writes an authority rule.
 fn authority(rule: &AuthorityRule) -> Value {
     json!({
         "resource": rule.resource(),
@@ -213,6 +218,7 @@ fn system(rule: &SystemRule) -> Option<Value> {
     }))
 }
 
+/// Writes a keyed rule for the parameter at an index.
 fn keyed(rule: &KeyedRule) -> Option<Value> {
     if rule.get_capacity().is_some() {
         return None;

@@ -196,12 +196,14 @@ pub(super) fn response(head: &[u8]) -> Option<(StatusCode, HeaderMap)> {
     is_http.then_some((StatusCode::from_u16(status).ok()?, fields(lines)?))
 }
 
+/// Splits a head into lines; `None` if it is not ASCII.
 fn lines(head: &[u8]) -> Option<impl Iterator<Item = &str>> {
     // A dashboard sends only ASCII in a head.
     let text = std::str::from_utf8(head).ok().filter(|it| it.is_ascii())?;
     Some(text.split("\r\n"))
 }
 
+/// Parses header fields; `None` if a line is malformed, or if there are too many.
 fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Option<HeaderMap> {
     let mut fields = HeaderMap::new();
     for line in lines {

@@ -97,6 +97,7 @@ struct AccessToken(Arc<str>);
 // === impl Access ===
 
 impl Access {
+    /// Permits callers on this machine, without a token.
     pub(super) const fn local() -> Self {
         Self {
             hosts: Hosts::new(),
@@ -105,14 +106,17 @@ impl Access {
         }
     }
 
+    /// Permits peers in `nets`, in addition to this machine.
     pub(super) fn allow(&mut self, nets: impl IntoIterator<Item = IpNet>) {
         self.peers = Peers::Networks(Nets::new(nets));
     }
 
+    /// Permits any peer.
     pub(super) fn open(&mut self) {
         self.peers = Peers::Anywhere;
     }
 
+    /// Adds a host name under which requests are accepted.
     pub(super) fn host(&mut self, name: &str) -> Result<(), InvalidSetting> {
         self.hosts.add(name)
     }

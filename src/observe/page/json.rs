@@ -45,6 +45,7 @@ impl Json {
         self.begin('[');
     }
 
+    /// Ends a list that [`begin_list`](Self::begin_list) has begun.
     pub(super) fn end_list(&mut self) {
         self.end(']');
     }
@@ -59,6 +60,7 @@ impl Json {
         self.begin('{');
     }
 
+    /// Ends an object that [`begin_object`](Self::begin_object) has begun.
     pub(super) fn end_object(&mut self) {
         self.end('}');
     }
@@ -101,6 +103,7 @@ impl Json {
         self.text
     }
 
+    /// Writes an object or a list between its brackets `open` and `close`.
     fn nest(&mut self, open: char, close: char, write: impl FnOnce(&mut Self)) {
         self.comma();
         self.begin(open);
@@ -124,6 +127,7 @@ impl Json {
         self.needs_comma = false;
     }
 
+    /// Writes a comma if the next value needs one.
     fn comma(&mut self) {
         if self.needs_comma {
             self.text.push(',');

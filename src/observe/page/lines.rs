@@ -60,6 +60,7 @@ impl RuleLines {
         lines
     }
 
+    /// Adds a rule as a line, if there is room, and its limits unless it is in shadow mode.
     fn add(&mut self, rule: &Rule, id: &Arc<str>) {
         if self.shown.len() < MOST_RULES {
             self.shown.push(RuleLine {
@@ -102,6 +103,7 @@ impl RuleLines {
 }
 
 impl NameLimits {
+    /// Tightens the limits by those of `rule`.
     fn add(&mut self, rule: &Rule, limits: LimitFigures) {
         self.limits = self.limits.and(limits);
         self.has_flow |= rule.kind() == "flow";

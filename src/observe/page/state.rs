@@ -176,6 +176,7 @@ impl StateWriter {
 
 // === the parts of the state ===
 
+/// Writes the figures of a resource.
 fn write_row(json: &mut Json, name: &str, row: &PageRow, limits: LimitFigures) {
     json.text("resource", name);
     json.text("direction", &row.direction.to_string());
@@ -201,6 +202,9 @@ fn write_row(json: &mut Json, name: &str, row: &PageRow, limits: LimitFigures) {
     json.member("totals", |json| write_totals(json, &row.totals));
 }
 
+/// Writes how an adaptive rule treats a class of calls. Of the shut classes, the most important one
+/// is `marginal`: it gets the capacity that the open classes leave. The other shut classes are
+/// `excess`.
 fn write_class(json: &mut Json, class: Criticality, shedding: &Shedding) {
     json.text("criticality", class.as_str());
     let state = match shedding.shut() {
@@ -214,6 +218,7 @@ fn write_class(json: &mut Json, class: Criticality, shedding: &Shedding) {
     json.plain("blocked", shedding.refused(class));
 }
 
+/// Writes the totals, with the refusals of each kind that occurred.
 fn write_totals(json: &mut Json, totals: &Totals) {
     json.plain("pass", totals.pass());
     json.plain("block", totals.block());
@@ -226,6 +231,7 @@ fn write_totals(json: &mut Json, totals: &Totals) {
     });
 }
 
+/// Writes the passes and the refusals of each second.
 fn write_seconds(json: &mut Json, minute: &LastMinute) {
     json.list("pass", minute, |json, second| json.value(second.pass));
     json.list("block", minute, |json, second| json.value(second.block));
@@ -255,6 +261,7 @@ async fn write_breakers(json: &mut Json, gathered: &Gathered, pace: &mut StepPac
     json.end_object();
 }
 
+/// Writes the rules that are shown, each with its counts.
 async fn write_rules(json: &mut Json, gathered: &Gathered, pace: &mut StepPace) {
     let lines = &*gathered.lines;
     json.begin_object(Some("rules"));
@@ -336,6 +343,7 @@ fn write_findings(json: &mut Json, gathered: &Gathered) {
     });
 }
 
+/// Writes the figures of the machine and of the tables.
 fn write_system(json: &mut Json, sentinel: &Sentinel, gathered: &Gathered) {
     let sampler = sentinel.registry().shared().config.sampler.as_ref();
     json.member("system", |json| {
@@ -355,7 +363,8 @@ fn write_system(json: &mut Json, sentinel: &Sentinel, gathered: &Gathered) {
 // === impl Gathered ===
 
 impl Gathered {
-    /// Compares two rows: by the figure, larger first, then by the name.
+    /// Compares two rows by the figure that `sort` names, larger first, and then by the name. Equal
+    /// rates of refusals or of errors are followed by the totals.
     fn compare(&self, sort: Sort, a: &PageRow, b: &PageRow) -> Ordering {
         let [pass, block, _, error] =
             std::array::from_fn(|place| b.rates[place].total_cmp(&a.rates[place]));
