@@ -15,6 +15,7 @@ use super::simulation::{
 use super::{Limiter, LimiterSettings};
 use crate::clock::Tick;
 
+/// Creates a duration of this many milliseconds.
 pub(super) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }

@@ -41,10 +41,12 @@ impl Policy for Limiter {
 /// The seeds with which each model is run.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;
 
+/// Creates a duration of this many seconds.
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// Creates a limiter with this floor and first limit.
 fn limiter(floor: u32, start: u32) -> Limiter {
     let settings = LimiterSettings {
         floor,
@@ -69,6 +71,7 @@ const fn around(slots: u32) -> (u32, u32) {
     (slots * 9 / 10, slots * 33 / 20)
 }
 
+/// Returns a model for each kind of work and each seed, with its description.
 fn models() -> impl Iterator<Item = (String, Model)> {
     [Work::Fixed, Work::Even].into_iter().flat_map(|work| {
         SEEDS.map(move |seed| {

@@ -176,14 +176,17 @@ impl Trace {
         None
     }
 
+    /// Returns the number of refusals.
     pub(crate) const fn shed_count(&self) -> usize {
         self.shed
     }
 
+    /// Returns the time of the last refusal.
     pub(crate) const fn last_shed(&self) -> Duration {
         Duration::from_nanos(self.last_shed)
     }
 
+    /// Returns the number of calls that arrived, of all classes.
     pub(crate) fn arrived(&self) -> usize {
         self.arrivals.iter().map(Vec::len).sum()
     }

@@ -53,6 +53,7 @@ pin_project! {
 }
 
 pin_project! {
+    /// The body of a response of the service, or of a refusal.
     #[project = BodyKindProj]
     enum BodyKind<B> {
         Served {
@@ -90,6 +91,7 @@ impl<B> ResponseBody<B> {
         }
     }
 
+    /// Creates the body of a refusal, which consists of `data`.
     pub(super) fn refused(data: Bytes) -> Self {
         let data = (!data.is_empty()).then_some(data);
         Self {

@@ -439,6 +439,7 @@ const fn has_refused(_: &Extensions) -> bool {
     false
 }
 
+/// The outcome of a call by the `grpc-status` in `headers`, which are a head or trailers.
 fn grpc_outcome(headers: &HeaderMap) -> Outcome {
     match headers.get("grpc-status").map(http::HeaderValue::as_bytes) {
         Some(b"2" | b"4" | b"13" | b"14" | b"15") => Outcome::Failure,

@@ -50,6 +50,7 @@ pub(crate) struct Accounts {
 /// A report of a call about its cost. It is applied to each account of the call that counts the
 /// unit, with the budget of the account's rule.
 trait CostReport {
+    /// Applies the report to `account`, which is an account of `budget`.
     fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, account: &Account);
 }
 

@@ -46,6 +46,7 @@ impl<V: Default> Named<V> {
         }
     }
 
+    /// Returns whether no key is named.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

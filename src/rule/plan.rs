@@ -304,6 +304,7 @@ fn ahead(bucket_ns: u64, patience: Duration) -> u32 {
     buckets.clamp(1, MOST_AHEAD).next_power_of_two() as u32
 }
 
+/// The greatest common divisor.
 const fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

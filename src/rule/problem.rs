@@ -175,6 +175,7 @@ impl Inspector {
         self.note(field, &value, &allowed);
     }
 
+    /// Adds a problem, if fewer than 100 are recorded.
     fn note(&mut self, field: &'static str, value: &dyn fmt::Display, allowed: &dyn fmt::Display) {
         if self.problems.len() >= MOST_REPORTED {
             return;

@@ -206,10 +206,12 @@ impl RuleSet {
         }
     }
 
+    /// All rules of the list, in their order.
     pub(crate) fn rules(&self) -> &Rules {
         &self.listed.rules
     }
 
+    /// All rules of the list with their labels.
     pub(crate) const fn listed(&self) -> &NumberedRules {
         &self.listed
     }

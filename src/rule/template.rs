@@ -33,6 +33,7 @@ pub(crate) struct Templates {
 /// and rebuilding it takes time.
 const FORGOTTEN: u64 = u64::MAX;
 
+/// The router in which templates are looked up, with the text of each template.
 type Router = matchit::Router<Arc<str>>;
 
 impl Templates {
@@ -301,7 +302,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
 
         /// Invalid and forgotten templates leave no trace: later templates are accepted or refused
-        /// as if the invalid or forgotten ones had never been added.
+        /// as if such templates had never been added.
         #[cfg(feature = "serde")]
         #[test]
         fn only_known_templates_conflict(

@@ -17,6 +17,7 @@
 
 use std::time::Duration;
 
+/// The type URL of a `google.rpc.RetryInfo`.
 const RETRY_INFO: &[u8] = b"type.googleapis.com/google.rpc.RetryInfo";
 
 /// The `google.rpc.Status` of a call that may be tried again after `delay`.

@@ -16,6 +16,7 @@ use crate::key::Head;
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+/// The field with the milliseconds after which a client may retry; negative for never.
 pub(super) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Responds with HTTP 200, the gRPC status in the headers, and no body.

@@ -16,7 +16,9 @@ use crate::breaker::Strategy;
 const DEFAULT_MIN_CALLS: u32 = 5;
 /// The default of [`open_up_to`](CircuitBreakerRule::open_up_to) for a pushback.
 const LONGEST_PUSHBACK: Duration = Duration::from_secs(60);
+/// The default of `open_for`.
 const DEFAULT_OPEN_FOR: Duration = Duration::from_secs(10);
+/// The default of `interval`.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of buckets of an interval if `buckets` is not set.
 const DEFAULT_BUCKETS: u32 = 10;
@@ -166,6 +168,8 @@ pub struct CircuitBreakerRule {
     pub(super) id: Option<String>,
 }
 
+/// The condition under which the breaker opens: a fraction or a number of bad calls, a number of
+/// failures in a row, or a pushback.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum TripThreshold {
     Ratio(f64),

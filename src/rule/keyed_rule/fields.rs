@@ -8,9 +8,10 @@ use crate::rule::field::Accessor::{
 };
 use crate::rule::field::{Field, HasFields, Needed, resource_row};
 
-/// A concurrency limit has no rate, so it excludes the settings of a rate.
+/// The setting that excludes the settings of a rate, as a concurrency limit has no rate.
 const AT_ONCE: &[&str] = &["concurrency"];
-/// The calendar has its own periods, so it excludes the settings of an interval.
+/// The settings that exclude an interval: a concurrency limit has no rate, and the calendar has its
+/// own periods.
 const UNTIMED: &[&str] = &["concurrency", "calendar"];
 
 impl HasFields for KeyedRule {

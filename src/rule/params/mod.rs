@@ -94,6 +94,7 @@ impl NoShare {
 }
 
 impl RunningPlaces {
+    /// The places of a call that no concurrency rule counts.
     pub(crate) const NONE: Self = Self([Pinned::NONE; MOST_RUNNING]);
 }
 
