@@ -75,10 +75,12 @@ fn an_open_time_does_not_come_back_after_16384_changes() {
         open_up_to: Some(ms(60_000)),
         ..spec()
     }]);
+    // Two bad probes double the open time twice, to 8 s.
     stage.trip(0);
     stage.call(2_000, true);
     stage.call(6_000, true);
     assert_eq!(stage.enter(6_000), refused(0, 14_000));
+    // With the opening below, the version is the same again.
     for _ in 0..(1 << 14) - 1 {
         stage.breakers.force_close(0, &mut |_| {});
     }

@@ -12,6 +12,7 @@ fn the_open_time_doubles_after_each_bad_probe_until_the_breaker_closes() {
         open_up_to: Some(longest),
         ..spec()
     };
+    // The longest open time, and the open times in seconds, each after one more bad probe.
     let cases = [
         (ms(2_000), [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]),
         (ms(9_000), [2, 4, 8, 9, 9, 9, 9, 9, 9, 9]),
@@ -50,6 +51,7 @@ fn concurrent_bad_probes_double_the_open_time_once() {
     }]);
     stage.trip(0);
     let probes = [(); 3].map(|()| stage.enter(2_000).unwrap());
+    // Only the first end decides: the open time doubles from 2 s to 4 s.
     for probe in probes {
         stage.end(2_000, probe, 0, true);
     }
@@ -70,7 +72,8 @@ fn the_number_of_failed_probes_is_kept_in_a_reload() {
     stage.call(2_000, true);
     stage.call(4_000, true);
     // The next rules: a rule that counts the same calls, a rule that counts other calls, and a rule
-    // whose open time does not grow.
+    // whose open time does not grow. With each rule, the time until which the breaker is open, and
+    // the time until which it is open after another bad probe.
     let cases = [
         (other(longest, 1_000), 6_000, 22_000),
         (other(longest, 500), 22_000, 54_000),

@@ -38,7 +38,7 @@ pub(super) struct Exact {
     paid_off: i128,
     /// The cost of a token at the rate of the last call, in 1/16 ns.
     rate: i128,
-    /// Whether debts are not converted when the rate changes, but keep their end.
+    /// Whether debts keep their end when the rate changes, instead of being converted.
     keeps_times: bool,
     /// The payment of each call.
     debts: Vec<Debt>,

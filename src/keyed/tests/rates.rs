@@ -18,7 +18,7 @@ fn spent_tokens_keep_their_number_at_another_limit() {
     const HOUR: Duration = Duration::from_secs(3_600);
     // The threshold and burst of a limit, the number of tokens that are spent, and the threshold
     // and burst of a new limit. Then the number of tokens left at the new limit, and the seconds
-    // until one more is left.
+    // until one more token is left.
     let cases = [
         // A higher limit takes effect at once.
         ((5.0, 0), 5, (100.0, 0), 95, 0),
@@ -143,8 +143,8 @@ fn a_refund_brings_no_debt_back_to_a_key_at_rest() {
     let keys = keys(Counting::Refill, SECOND);
     let [old, new] = [2.0, 200.0].map(|threshold| keys.limit(threshold, 0));
     assert_eq!(passes(&keys, 0, digest(1), &old, 9), 2);
-    // At the new limit three tokens are spent, which is a debt of 15 ms. At the old limit two
-    // tokens are a debt of one second.
+    // After this call three tokens are spent: a debt of 15 ms at the new limit. Before it, two
+    // tokens were a debt of one second at the old limit.
     let one = keys.take(at(0), digest(1), &new, 1).unwrap();
     assert_eq!(keys.left(at(16), digest(1), &old), 2);
     keys.refund(|| at(16), &one);

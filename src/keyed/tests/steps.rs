@@ -92,6 +92,8 @@ struct Pair {
     touched: HashMap<u64, u64>,
     /// The oracle of the shared word.
     overflow: Exact,
+    /// The calls that have passed: the key, whether it used the shared word, and what the table and
+    /// the oracle returned.
     held: Vec<(u64, bool, KeyTokens, Held)>,
 }
 
@@ -117,7 +119,7 @@ impl Pair {
         // first one must be prepared without a rate number.
         let [_, ready] =
             [(); 2].map(|()| limits.map(|(threshold, burst)| keys.limit(threshold.into(), burst)));
-        // Whether a token costs less than 16 µs.
+        // Returns whether a token costs less than 16 µs. Then words have no rate numbers.
         let is_short = |&(threshold, _): &(u32, u32)| {
             let cost = (interval.as_nanos() * 16).checked_div(threshold.into());
             cost.is_some_and(|cost| cost < (1 << 18) - 1)
@@ -144,6 +146,7 @@ impl Pair {
         self.exact[&key].rests(self.count, self.interval, now, touched)
     }
 
+    /// Makes a call of `n` tokens, and compares the answer with the oracle.
     fn take(&mut self, now: u64, key: u64, n: u32) {
         // Every key has only one limit, and in a queue only one weight: with several, an eviction
         // could make a difference (see `queue`).
@@ -237,6 +240,7 @@ impl Pair {
         );
     }
 
+    /// Refunds one of the calls, in the table and in the oracle.
     fn refund(&mut self, now: u64, index: Index) {
         let (key, is_overflow, taken, held) = self.held.swap_remove(index.index(self.held.len()));
         assert!(held.taken_at() <= now.into());
@@ -244,6 +248,7 @@ impl Pair {
         self.exact_of(key, is_overflow).refund(now, held);
     }
 
+    /// Ends one of the calls, in the table and in the oracle.
     fn end(&mut self, index: Index) {
         let (key, is_overflow, taken, held) = self.held.swap_remove(index.index(self.held.len()));
         release(&self.keys, &taken);

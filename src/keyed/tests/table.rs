@@ -58,6 +58,7 @@ fn the_shared_word_is_whole_before_bucket_numbers_wrap() {
     let begin = ((1 << 24) - 500) * 500;
     for round in 0..3 {
         let now = begin + round * 1_000;
+        // Eight keys take the slots, so that a ninth key uses the shared word.
         for key in 0..8 {
             assert_eq!(passes(&keys, now, digest(key), &limit, 9), 5);
         }
@@ -93,6 +94,7 @@ fn a_call_of_an_evicted_key_refunds_nobody() {
         let held: Vec<_> = (0..8)
             .map(|key| keys.take(at(1_000), digest(key), &limit, 1).unwrap())
             .collect();
+        // All first keys are at rest, and eight other keys take their slots.
         let now = 20_000;
         for key in 10..18 {
             passes(&keys, now, digest(key), &limit, 9);
@@ -104,6 +106,7 @@ fn a_call_of_an_evicted_key_refunds_nobody() {
                 .collect::<Vec<_>>()
         };
         let before = left();
+        // Late refunds of the evicted keys change no word of the new owners.
         for taken in &held {
             keys.refund(|| at(1_000), taken);
             release(&keys, taken);
@@ -122,11 +125,13 @@ fn passes_after_a_sleep(count: Counting, read: u64, other_comes: bool) -> u32 {
         let taken = keys.take(at(now), Digest(slot << 32 | id), &limit, 1);
         assert!(taken.is_ok(), "{slot} {id} at {now}");
     };
+    // Seven other keys own the remaining slots.
     for slot in 1..8 {
         take(100, slot, 1);
     }
     let sleeper = Digest(1);
     assert_eq!(passes(&keys, 1_000, sleeper, &limit, 100), 5);
+    // The other keys in the sleeper's cache line are not at rest.
     for slot in 1..4 {
         take(3_000, slot, 1);
     }
@@ -141,6 +146,8 @@ fn passes_after_a_sleep(count: Counting, read: u64, other_comes: bool) -> u32 {
 
 #[test]
 fn a_late_call_of_an_evicted_key_finds_a_fresh_quota() {
+    // The counting, the clock reading, and the number of calls that pass if the key keeps its slot,
+    // and if it has been evicted.
     for (count, read, kept, fresh) in [
         // The debt ends at 2 000.
         (Counting::Refill, 1_400, 2, 5),
@@ -313,8 +320,8 @@ fn among_keys_at_rest_the_least_recently_seen_is_evicted_first() {
     for (now, slot) in (1..).zip([0, 1, 2, 3, 4, 5, 6, 7, 0]) {
         assert_eq!(see(10 * now, slot, 1), WordPlace::Slot(slot as u32));
     }
-    // New keys, with their homes in different cache lines. Each key takes the slot of its home that
-    // was used longest ago.
+    // New keys, with their homes in different cache lines. `likes` is the slot that the key
+    // prefers, and `gets` the slot of its home that was used longest ago.
     for (now, (likes, gets)) in (200..).zip([(0, 1), (5, 4), (2, 2), (0, 3), (3, 0)]) {
         assert_eq!(see(now, likes, 2 + now), WordPlace::Slot(gets));
     }

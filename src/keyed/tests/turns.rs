@@ -4,6 +4,7 @@ use super::*;
 
 #[test]
 fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
+    // A call starts every 100 ms, and waits for at most 250 ms.
     let keys = keys(Counting::Queue(ms(250)), SECOND);
     let limit = keys.limit(10.0, 0);
     let key = digest(1);
@@ -12,6 +13,7 @@ fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
             .map(|taken| taken.start())
             .map_err(|refusal| refusal.available_at())
     };
+    // Refused, with room again at this time.
     let full = |ms| Err(Some(at(ms)));
     assert_eq!(keys.left(at(0), key, &limit), 3);
     assert_eq!(
@@ -37,6 +39,7 @@ fn calls_of_a_queue_wait_for_their_turn_or_are_refused() {
 
 #[test]
 fn turns_of_a_few_nanoseconds_come_one_after_the_other() {
+    // The threshold in calls per second, and the distance of two turns, at least 1 ns.
     for (threshold, gap_ns) in [
         (2_147_483_647.0, 1),
         (1e9, 1),

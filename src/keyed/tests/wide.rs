@@ -160,6 +160,7 @@ fn numbers_are_counted_from_the_creation_of_the_table() {
     let days = |days: u64| at(days * 86_400_000);
     let keys = HotKeys::new(spec(Counting::Window, SECOND), days(40_000)).with_wide_windows(9);
     let (key, limit) = (digest(1), keys.limit(2.0, 0));
+    // Bucket numbers last for 68 years, or 24 800 days, from the creation of the table on.
     for now in [days(40_000), days(40_001), days(40_000 + 24_000)] {
         for _ in 0..2 {
             assert!(keys.take(now, key, &limit, 1).is_ok());
@@ -172,6 +173,7 @@ fn numbers_are_counted_from_the_creation_of_the_table() {
 #[test]
 fn no_wide_window_exceeds_its_limit_with_late_clock_readings() {
     const THREADS: u64 = 4;
+    /// The number of calls of each thread.
     const ROUNDS: u64 = 2_000;
     let (keys, key) = (wide(), digest(1));
     let limit = keys.limit(3.0, 0);
@@ -182,7 +184,8 @@ fn no_wide_window_exceeds_its_limit_with_late_clock_readings() {
                 let call = |round: u64| {
                     let now = round * 250 + (nth % 2) * 499;
                     let taken = keys.take(at(now), key, limit, 1).ok()?;
-                    // The bucket in which the call counts: that of its time, or a later one.
+                    // The bucket in which the call counts, at or after the bucket of its time.
+                    // Numbers in words start at 2.
                     Some((taken.after() >> 32) - 2)
                 };
                 (0..ROUNDS).filter_map(call).collect::<Vec<_>>()

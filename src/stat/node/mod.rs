@@ -69,10 +69,12 @@ use crate::clock::Tick;
 ///
 /// Once the node is used after the second of its creation, the last minute takes 3.5 KiB more. Of
 /// this memory, 136 bytes count the refusals of each kind of rule; they are allocated earlier if a
-/// call is refused or borrows tokens. A node takes 2 KiB more once several
-/// threads have refused over a thousand calls within a millisecond at a full window. In these 2 KiB
-/// each thread counts in a separate stripe, until only one thread refuses calls. A resource of an
-/// engine takes more than its node; see [`Builder::max_resources`](crate::Builder::max_resources).
+/// call is refused or borrows tokens.
+///
+/// A node takes 2 KiB more once several threads have refused over a thousand calls within a
+/// millisecond at a full window. In these 2 KiB each thread counts in a separate stripe, until only
+/// one thread refuses calls. A resource of an engine takes more than its node; see
+/// [`Builder::max_resources`](crate::Builder::max_resources).
 ///
 /// # Source
 ///

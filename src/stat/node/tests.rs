@@ -77,6 +77,7 @@ fn old_figures_do_not_reappear_after_a_pause_of_any_length() {
     // Pauses near the numbers of buckets after which stamps repeat, and near the lengths of the
     // longest jumps.
     for round in [1_u64 << 16, 1 << 22, 1 << 24, 3 << 24, 1 << 30] {
+        // In buckets, or in seconds.
         for pause in round - 30..round + 30 {
             for (bucket_ms, buckets) in shapes {
                 for minute in [false, true] {
@@ -145,7 +146,9 @@ fn figures_per_second_are_averages_over_the_window() {
 
 #[test]
 fn jumps_of_decades_take_few_steps() {
+    /// A century of 365.25-day years, in seconds.
     const CENTURY: u64 = 3_155_760_000;
+    // `most` is the maximum number of steps at which the head may stop.
     for (bucket_ms, buckets, most) in [(500, 2, 10), (100, 10, 50), (2_000, 2, 10)] {
         let shape = Shape::new(bucket_ms * 1_000_000, buckets);
         let to = CENTURY * u64::from(shape.per_second);
@@ -159,6 +162,7 @@ fn jumps_of_decades_take_few_steps() {
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn a_node_has_the_documented_size() {
+    // The numbers add up to the rows of the table in the documentation of `Node`.
     assert_eq!(size_of::<LeapArray>(), 64 + 40);
     assert_eq!(
         size_of::<Counters>(),
@@ -229,6 +233,7 @@ fn a_ring_that_is_read_without_events_loses_no_due_tokens() {
         patience: Duration::from_secs(3),
         weight: 5,
     };
+    // The window is full. It has room again when the nine tokens leave it.
     let loan = node.borrow_for(wish, &quota).unwrap();
     assert_eq!(loan.start(), at(3_000));
     // The timer of the waiting call is late, and a check comes before it.
@@ -290,6 +295,7 @@ fn seconds_kept_later_begin_after_the_next_second() {
     (0..5).for_each(call);
     let seconds = |now| node.seconds(at(now));
     assert_eq!(seconds(4_900), None);
+    // The second call has no effect.
     node.keep_minute();
     node.keep_minute();
     assert_eq!(seconds(4_900), Some(Vec::new()));

@@ -64,6 +64,7 @@ impl Subject for BreakerSubject {
 }
 
 impl BreakerSubject {
+    /// The states of all breakers, in the recorded form.
     fn states(&self) -> Vec<&'static str> {
         let Some(node) = self.sentinel.node(RESOURCE) else {
             return vec!["closed"; self.rules];

@@ -252,6 +252,7 @@ impl EngineNodes {
 }
 
 impl Reading {
+    /// Returns the figures of `node`.
     fn of(node: &NodeSnapshot) -> Self {
         Self {
             buckets: node.buckets().to_vec(),
@@ -266,6 +267,8 @@ impl Form {
     /// The figures of one node, in the recorded form.
     fn figures(&self, reading: &Reading) -> Value {
         let seconds = self.interval.as_secs_f64();
+        // These closures sum up a count: over buckets, per second of the window, and over the last
+        // minute.
         let of = |buckets: &[NodeBucket], count: fn(&NodeBucket) -> u64| {
             buckets.iter().map(count).sum::<u64>()
         };
