@@ -163,8 +163,8 @@ fn a_refusal_during_a_close() {
     assert!(found.shut >= seen, "a refusal is lost");
     let bounds = frame().bounds(found, &SETTINGS);
     assert_eq!(shed.bounds(), bounds, "those of the word are published");
-    // A refusal that comes while the closer publishes can have no effect. Then the next one shuts
-    // the class.
+    // A refusal that comes while the closer publishes can have no effect. Then the next refusal
+    // shuts the class.
     refuse(&shed);
     assert_eq!(shed.strictness().shut, 1, "lost or doubled");
 }

@@ -155,8 +155,8 @@ impl SentinelLayer<Respond> {
     /// the service's own type, and its body is neither wrapped nor followed. This saves an
     /// allocation for each response in a router of axum, which boxes every body of another type.
     ///
-    /// Use it where bodies are short and no rule counts the calls that run. This layer does not
-    /// count the time of a body, nor its end:
+    /// Use it where bodies are short and no rule counts the calls that run. This layer counts
+    /// neither the time nor the end of a body:
     ///
     /// * A call is running, and holds its slot, only until the head of its response arrives. An
     ///   [`IsolationRule`](crate::IsolationRule), an [`AdaptiveRule`](crate::AdaptiveRule) and a

@@ -39,10 +39,10 @@ use crate::stat::Outcome;
 /// nowhere. So while it is not ready nothing is refused, unless the layer [judges
 /// first](Self::judge_first).
 ///
-/// Where the error of the service is a box already, the layer changes no type, and tower's
-/// `option_layer` takes it. If the service is a closure that is made within a task, the compiler
-/// may complain that an implementation of `From` is not general enough: use a named function
-/// instead, `service_fn(send)` with `async fn send(…) -> Result<…, BoxError>`.
+/// If the error of the service already is a [`BoxError`](super::BoxError), the layer changes no
+/// type, and tower's `option_layer` takes it. If the service is a closure that is created within a
+/// task, the compiler may complain that an implementation of `From` is not general enough: use a
+/// named function instead, `service_fn(send)` with `async fn send(…) -> Result<…, BoxError>`.
 ///
 /// # Examples
 ///

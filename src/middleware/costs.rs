@@ -159,7 +159,7 @@ impl<M> SentinelLayer<M> {
     /// What counts is the data that leaves the layer, before any layer around it compresses it,
     /// without the head. A body that ends is settled. A body that is dropped or fails is charged
     /// what has been sent; if nothing has been sent, the call counts as a call that reported no
-    /// cost. Trailers cost nothing. Where calls end at their [head](Self::completion), and after an
+    /// cost. Trailers cost nothing. If calls end at their [head](Self::completion), and after an
     /// upgrade of the connection, the layer does not see the bytes, so the setting has no effect.
     /// The body is never cut off: to end it when the budget is spent, charge a [`Meter`].
     ///

@@ -157,11 +157,11 @@ impl SentinelLayer<Respond> {
     /// The error type of the service becomes [`BoxError`](super::BoxError). So a router of axum,
     /// whose services never fail, does not take a layer whose refusals are errors.
     ///
-    /// Where the error of the service is a box already, and the service is a closure that
-    /// is made within a task, the compiler may complain that an implementation of `From` is not
+    /// If the error of the service already is a `BoxError`, and the service is a closure that is
+    /// created within a task, the compiler may complain that an implementation of `From` is not
     /// general enough, as with tower's `Timeout`: it does not see that the error in the box is
-    /// `'static`. Use a named function instead, `service_fn(send)` with
-    /// `async fn send(…) -> Result<…, BoxError>`.
+    /// `'static`. Use a named function instead, `service_fn(send)` with `async fn send(…) ->
+    /// Result<…, BoxError>`.
     ///
     /// Do not use this
     /// with tonic clients: they turn a refusal that is a response into a status with the
@@ -586,7 +586,7 @@ impl<M> SentinelLayer<M> {
     /// # Cancel safety
     ///
     /// A call that is dropped while it waits for the inner service releases its slot and counts as
-    /// cancelled, and its reservation of the inner service is dropped with it.
+    /// cancelled, and its reservation of the inner service is dropped as well.
     #[doc(alias("load_shed", "backpressure"))]
     #[must_use]
     pub fn judge_first(self) -> Self {

@@ -44,8 +44,9 @@ use crate::rule::check_template;
 /// `/healthz`, `/static/{*rest}`, `/users/{id}/avatar`. The method does not matter.
 ///
 /// The path is the one that the layer sees, as it was sent. A path with a segment `.` or `..`, in
-/// any spelling, is not skipped: the service may interpret it as another path. Nor is a path that
-/// has lost doubled slashes in front of a nested router: axum may have matched it as another path.
+/// any spelling, is not skipped: the service may interpret it as another path. A path that has lost
+/// doubled slashes in front of a nested router is not skipped either: axum may have matched it as
+/// another path.
 ///
 /// # Examples
 ///

@@ -44,7 +44,7 @@ pub(crate) struct DedicatedRing {
     rule: FlowRule,
     threshold: Threshold,
     quota: Quota,
-    /// Kept over reloads: the rule that inherits the ring shares it, with the calls counted in it.
+    /// Kept over reloads: the rule that inherits the ring shares it, so the counted calls stay.
     ring: Arc<LeapArray>,
 }
 

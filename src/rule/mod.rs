@@ -33,7 +33,7 @@
 //! of an hour, each made-up name keeps its place for that long. So give one name to all paths that
 //! no route matches, as the [guide](crate::guide::first_limit#unknown-paths) does.
 //!
-//! Where paths are the resources, because axum has no matched path for the request, the name of
+//! If paths are the resources, because axum has no matched path for the request, the resource of
 //! each rule of any kind is a template, also in shadow mode. So any rule for `/users/{id}` makes
 //! one resource of all paths that match, and this resource gets one quota from a default rule.
 //!
@@ -419,8 +419,8 @@ each_kind!(kinds);
 /// assert_eq!(fields, [(0, "resource"), (1, "threshold"), (1, "buckets")]);
 /// ```
 ///
-/// Where a set is asked for, a tuple of up to twelve rules of any kinds will do; so will an array
-/// or a `Vec` of rules of one kind, or of [`Rule`]s:
+/// Functions that take a set also take a tuple of up to twelve rules of any kinds, and an array or
+/// a `Vec` of rules of one kind, or of [`Rule`]s:
 ///
 /// ```
 /// use tower_sentinel::{FlowRule, KeyedRule, IsolationRule, Rule, SentinelLayer};

@@ -372,8 +372,8 @@ impl RuleSet {
         }
     }
 
-    /// The flow rules at `indices`. Where `name` is only the related resource of a rule, its
-    /// watcher takes the rule's place.
+    /// The flow rules at `indices`. If `name` is only the related resource of a rule, the rule's
+    /// watcher is returned instead.
     pub(crate) fn flows<'a>(
         &'a self,
         name: &'a str,

@@ -270,8 +270,8 @@ macro_rules! shared_settings {
                 self
             }
 
-            /// Completes the rule, which comes from a form of Alibaba Sentinel's dashboard: the id
-            /// and the sharing settings that the form does not have are taken from `old`.
+            /// Completes the rule, which was read from a form of Alibaba Sentinel's dashboard: the
+            /// id and the sharing settings that the form does not have are taken from `old`.
             ///
             /// The dashboard assigns new numbers to shared rules whenever it reads them, so its
             /// numbers are no ids: without an id, processes count together by the resource.

@@ -11,9 +11,9 @@
 //! Duration  { int64 seconds = 1; int32 nanos = 2; }
 //! ```
 //!
-//! A field is a varint of its number and wire type, `number << 3 | wire`. Then comes a number
-//! as a varint (wire type 0), or the length and the bytes of a text or a message (wire type
-//! 2). A number that is 0, or a text that is empty, is left out.
+//! A field starts with a varint of its number and wire type, `number << 3 | wire`. A value follows:
+//! a number as a varint (wire type 0), or the length and the bytes of a text or a message (wire
+//! type 2). A number that is 0, or a text that is empty, is left out.
 
 use std::time::Duration;
 

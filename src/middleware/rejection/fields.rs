@@ -24,11 +24,11 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 ///
 /// In a response to a call that passed, they describe the rule that leaves the smallest fraction of
 /// its limit: a flow rule that applies to the call, or a keyed rule with the call's value. Limits
-/// on concurrent calls, which have no interval, are not considered, nor are flow rules with a queue
-/// or for another resource. The reset is the time after which more will be left than now, if no
-/// tokens are taken until then. If several layers add fields, the client sees the tightest quota of
-/// all. If the service itself sets quota fields, such as a proxy that forwards the fields of its
-/// upstream, they are replaced unless they say that nothing is left.
+/// on concurrent calls, which have no interval, are not considered. Flow rules with a queue or for
+/// another resource are not considered either. The reset is the time after which more will be left
+/// than now, if no tokens are taken until then. If several layers add fields, the client sees the
+/// tightest quota of all. If the service itself sets quota fields, such as a proxy that forwards
+/// the fields of its upstream, they are replaced unless they say that nothing is left.
 ///
 /// Choose the form that your clients read:
 ///

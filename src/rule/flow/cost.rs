@@ -44,11 +44,11 @@ impl FlowRule {
     ///
     /// # Accuracy
     ///
-    /// For every window that ends with a bucket, add what was charged in it and what the calls that
-    /// run at its end have reserved. The sum is at most the limit plus what all calls cost beyond
-    /// their reservations. So if each call reserves its maximum cost, no window exceeds the limit.
-    /// If no call reserves anything, a window exceeds it by at most what the running calls may
-    /// still cost.
+    /// Take any window that ends with a bucket. The sum of what was charged in the window, and of
+    /// what the calls that run at its end have reserved, is at most the limit plus what all calls
+    /// cost beyond their reservations. So if each call reserves its maximum cost, no window exceeds
+    /// the limit. If no call reserves anything, a window exceeds it by at most what the running
+    /// calls may still cost.
     ///
     /// # Examples
     ///

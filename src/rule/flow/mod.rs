@@ -295,7 +295,7 @@ impl FlowRule {
     /// when it arrives. A [reload](crate::Sentinel::reload) that changes the interval resets the
     /// table: every origin then has its whole quota again.
     ///
-    /// Where each origin needs [`strict`](Self::strict), [`buckets`](Self::buckets),
+    /// If each origin needs [`strict`](Self::strict), [`buckets`](Self::buckets),
     /// [`lend(true)`](Self::lend), [`warm_up`](Self::warm_up) or [`memory`](Self::memory), use
     /// [`for_origin("other")`](Self::for_origin), which keeps a node with statistics for each
     /// origin; `by_origin` with any of these settings is an error. For a separate queue for each
