@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 /// Counts work, and pauses after each portion.
 #[derive(Debug)]
 pub(crate) struct StepPace {
-    /// The work between two pauses; `None` to do all at once.
+    /// The work between two pauses; `None` for no pauses.
     portion: Option<usize>,
     /// The work that is left before the next pause.
     left: usize,

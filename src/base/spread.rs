@@ -28,9 +28,9 @@ thread_local! {
 /// A count in one word, and also in stripes once a crowd has added to it.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadCount {
-    /// What was added without a crowd.
+    /// The weight that was added without a crowd.
     word: AtomicU64,
-    /// What was added in a crowd; unset until there is a crowd.
+    /// The weight that was added in a crowd; unset until there is a crowd.
     crowd: OnceLock<Stripes>,
 }
 
@@ -91,7 +91,7 @@ impl Stripes {
     }
 }
 
-/// The stripe of this thread. Threads that are started one after the other get different stripes.
+/// Returns the stripe of this thread. Threads that are started one after the other get different stripes.
 pub(crate) fn own_stripe() -> usize {
     let number = |own: &Cell<Option<usize>>| {
         own.get().unwrap_or_else(|| {

@@ -115,7 +115,7 @@ impl Blocked {
         self.rule.refused.add(weight.into());
     }
 
-    /// Counts a refusal as [`count`](Self::count) does, where many threads refuse at once.
+    /// Counts a refusal like [`count`](Self::count), while many threads refuse concurrently.
     pub(crate) fn count_in_crowd(&self, weight: u32) {
         self.rule.refused.add_in_crowd(weight.into());
     }

@@ -25,7 +25,7 @@ use std::fmt;
 pub enum SystemReason {
     /// Too many inbound calls per second.
     Qps,
-    /// Too many inbound calls at once.
+    /// Too many concurrent inbound calls.
     Concurrency,
     /// The average response time of inbound calls is too long.
     Rt,

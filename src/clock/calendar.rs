@@ -103,7 +103,7 @@ impl fmt::Display for CalendarPeriod {
 
 impl Periods {
     /// Creates the periods for a clock whose zero is `epoch` after 1970 by UTC. Days begin
-    /// `utc_offset` minutes, at most [`MOST_OFFSET`], before those of UTC.
+    /// `utc_offset` minutes, at most [`MOST_OFFSET`], before the days of UTC.
     pub(crate) fn new(period: CalendarPeriod, epoch: Duration, utc_offset: i32) -> Self {
         let ahead = Duration::from_secs(60) * utc_offset.unsigned_abs().min(MOST_OFFSET);
         let since = epoch.saturating_add(DAY);

@@ -460,7 +460,7 @@ mod tests {
         }));
         // It reads the old time again, and sleeps while the other thread catches up.
         assert_eq!(time.check(late, seen), seen + SLACK);
-        // So a second step back is waited for as long as the first step back.
+        // So after a second step back, time stands still for as long as after the first.
         clock.set(at(0));
         assert_eq!(checked(&time, seen), seen + SLACK);
         clock.advance(SLACK - Duration::from_nanos(1));

@@ -32,8 +32,8 @@ const INT: RangeInclusive<i32> = i32::MIN..=i32::MAX;
 const FROM_0: RangeInclusive<u32> = 0..=2_147_483_647;
 /// The range of an `int` that must be positive.
 const FROM_1: RangeInclusive<u32> = 1..=2_147_483_647;
-/// What is added to a response time that Sentinel compares by `>` and this crate by `>=`, and taken
-/// from a maximum wait that a call in Sentinel must stay below.
+/// The difference between a time limit in Sentinel and here, where the comparisons differ. It is
+/// added to a response time, and subtracted from a maximum wait.
 const NANOSECOND: Duration = Duration::from_nanos(1);
 /// The context that Sentinel for Java gives to calls that name no context.
 const DEFAULT_CONTEXT: &str = "sentinel_default_context";

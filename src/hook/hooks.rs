@@ -63,7 +63,7 @@ impl Hooks {
         );
     }
 
-    /// Removes the hook of this name. Returns whether there was one. A notification that is
+    /// Removes the hook of this name. Returns whether a hook was removed. A notification that is
     /// under way may still reach it.
     pub fn remove(&self, name: &str) -> bool {
         self.change(|hooks| {

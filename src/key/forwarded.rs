@@ -368,7 +368,7 @@ mod tests {
             // The peer is no trusted proxy, so the header is ignored.
             (Some("9.9.9.9"), &[(XFF, "1.2.3.4")], Some("9.9.9.9")),
             (None, &[(XFF, "1.2.3.4")], None),
-            // Never skipped over: an element that is no address ends the walk.
+            // An element that is no address is not skipped: it ends the walk.
             (
                 Some("10.0.0.1"),
                 &[(XFF, "1.2.3.4, unknown, 10.0.0.2")],

@@ -81,7 +81,7 @@
 //! | `/shop.Orders/List`, a method of a tonic service in a router | `/shop.Orders/{*rest}`, or `/shop.Orders/List` if a rule has that name | `/shop.Orders/List` |
 //!
 //! [`PeerIp`] and [`ForwardedIp`] find the addresses of axum's connections only with `axum`,
-//! and those of tonic's only with `tonic`.
+//! and the addresses of tonic's connections only with `tonic`.
 //!
 //! Cargo turns a feature on for all crates of a program if one of them asks for it. So a
 //! program that uses axum should turn `axum` on itself; then no other crate changes its

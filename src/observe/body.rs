@@ -12,7 +12,7 @@ use http_body::{Frame, SizeHint};
 use crate::base::pace::StepPace;
 
 /// The size in bytes of the parts of a long text. Parts are not moved as the text grows, and a
-/// server frees them one by one: freeing 40 MB at once would hold a worker for milliseconds.
+/// server frees them one by one: freeing 40 MB in one step would hold a worker for milliseconds.
 const PART: usize = 64 << 10;
 
 /// The body of a response, complete before it is sent. A long text has several frames. The length

@@ -142,7 +142,7 @@ impl ResourceReading<'_> {
     }
 
     /// Returns whether the name of `present`, this resource with the current rules, can be
-    /// reported. A rule that names the resource by now makes its name safe.
+    /// reported. A rule in force that names the resource makes its name safe.
     pub(super) fn can_list(&self, present: &PresentResource) -> bool {
         present.resource.has_safe_name(self.rules)
     }

@@ -128,7 +128,7 @@ impl Builder {
     /// Each node has a record for each bucket, and for each second of a bucket that is longer than
     /// a second: at most 256 KiB in all. Response times are right as long as the response times of
     /// the calls that end in one bucket add up to less than 12 days: with buckets of an hour, that
-    /// is 300 calls at once. The weights that pass in the window must add up to less than 2³¹. See
+    /// is 300 concurrent calls. The weights that pass in the window must add up to less than 2³¹. See
     /// [`NodeView`](crate::read::NodeView) for all of this.
     ///
     /// # Errors

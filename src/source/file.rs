@@ -239,9 +239,9 @@ impl FileSource {
     /// * behind a link in a directory of this kind, unless directory and file have the same owner
     ///   (as in volumes of Kubernetes).
     ///
-    /// Not checked are other directories on the way, such as that of a link that a link leads
-    /// to, write permission of a group, and access control lists. On other systems nothing is
-    /// checked.
+    /// Other directories on the path, such as the directory of a second link, are not checked, and
+    /// neither are write permission of a group and access control lists. On other systems nothing
+    /// is checked.
     pub fn allow_world_writable(mut self, allow: bool) -> Self {
         self.access.allow_world_writable = allow;
         self

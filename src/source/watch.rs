@@ -152,17 +152,16 @@ pub enum WatchEvent {
     Reloaded {
         /// The number of rules.
         rules: usize,
-        /// Where they differ from their text; see [`RuleSource::warnings`].
+        /// Where the rules differ from their text; see [`RuleSource::warnings`].
         warnings: Vec<String>,
     },
-    /// The source cannot return the rules; those in force stay. As long as the problem is
-    /// the same, it is not reported again.
+    /// The source cannot return the rules; the rules in force stay. As long as the problem is the
+    /// same, it is not reported again.
     Failed(SourceError),
-    /// The source has recovered, and its rules are those that are in force already.
+    /// The source has recovered, and its rules are in force already.
     Recovered,
-    /// The rules of the source are those that are in force already, but there is a warning that was
-    /// not there before. If the source had failed, it has recovered, as after any event but
-    /// [`Failed`](Self::Failed).
+    /// The rules of the source are in force already, but there is a new warning. If the source had
+    /// failed, it has recovered, as after any event but [`Failed`](Self::Failed).
     #[non_exhaustive]
     Warned {
         /// Where the rules differ from their text: all warnings.

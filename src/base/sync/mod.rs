@@ -31,7 +31,7 @@ mod imp {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, fence};
     pub(super) use loom::sync::{Mutex, MutexGuard};
 
-    /// A stand-in for `Weak`, which loom lacks: it never upgrades. No model keeps one.
+    /// A stand-in for `Weak`, which loom lacks: it never upgrades. No model keeps a `Weak`.
     pub(crate) struct Weak<T>(std::marker::PhantomData<T>);
 
     pub(crate) fn downgrade<T>(_: &Arc<T>) -> Weak<T> {
@@ -316,7 +316,7 @@ pub(crate) enum Bug {
     BlockBlindly,
     /// A call treats a debt at another rate like a debt at its own rate.
     OtherRateAsOwn,
-    /// The owners of a slot all count from the same 0.
+    /// The owners of a slot count from one common zero, without an epoch for each owner.
     OwnersWithoutEpoch,
     /// A taker of a lease subtracts without comparing the word that it judged.
     LeaseBareTake,

@@ -30,7 +30,7 @@ pub enum FindingKind {
     /// All calls that a rule has met were without the key that it looks at.
     KeyMissing,
     /// A rule that [blocks](crate::KeyedRule::block_for) values has met calls with a value, but
-    /// also eight or more without one, and blocks all calls without a value together.
+    /// also eight or more without a value, and blocks all calls without a value together.
     BlockedTogether,
     /// Calls have a tier that the rule does not name, and that resembles one of its tiers.
     UnknownTier,

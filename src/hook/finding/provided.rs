@@ -23,7 +23,7 @@ pub(crate) struct LayerFacts<'a, E> {
     pub(crate) has_context: bool,
     pub(crate) has_tier: bool,
     pub(crate) has_criticality: bool,
-    /// The name that the layer gives all calls; `None` if it does not give all the same name.
+    /// The name that the layer gives all its calls; `None` if its calls can have several names.
     pub(crate) only_name: Option<&'a Arc<str>>,
     /// The parameters, each with its name, which is empty for a parameter without one.
     pub(crate) params: &'a [(Arc<str>, E)],

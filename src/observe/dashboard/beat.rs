@@ -18,7 +18,8 @@ use super::wire::{IncomingBytes, MOST_HEAD, encoded, response, single_value};
 use super::{BeatState, VERSION};
 use crate::base::wall::since_1970;
 
-/// The time between two beats. The dashboard considers a program lost after a minute without one.
+/// The time between two beats. The dashboard considers a program lost after a minute without
+/// a beat.
 const EVERY: Duration = Duration::from_secs(10);
 /// The time limit for a beat.
 const LONGEST: Duration = Duration::from_secs(3);

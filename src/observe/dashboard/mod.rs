@@ -11,7 +11,7 @@
 //!
 //! # Rules
 //!
-//! The dashboard has five types of rules, and replaces all rules of a type at once. It knows only
+//! The dashboard has five types of rules, and always replaces all rules of a type. It knows only
 //! the settings that its forms have. So it shows and replaces only the rules that Sentinel for Java
 //! can express. All other rules stay in force and are not shown: rules [by
 //! origin](crate::FlowRule::by_origin) or for another interval than a second,

@@ -62,9 +62,9 @@ pub(super) struct Merged {
 struct Merging {
     /// All rules after the change.
     after: Vec<Rule>,
-    /// As in [`Merged`].
+    /// The names of the rules in force that the form can express and that were not sent.
     missing: Vec<String>,
-    /// As in [`Merged`].
+    /// The number of sent rules that are new or changed.
     edited: usize,
 }
 

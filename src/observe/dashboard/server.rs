@@ -20,7 +20,7 @@ use super::wire::{
 use crate::base::pace::{StepPace, at_once};
 use crate::observe::rounds::SharedRun;
 
-/// The maximum number of connections at once.
+/// The maximum number of concurrent connections.
 const MOST_OPEN: usize = 16;
 /// The time limit to receive a request, and to send its answer.
 const LONGEST: Duration = Duration::from_secs(10);

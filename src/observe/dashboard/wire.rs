@@ -17,7 +17,7 @@ pub(super) const MOST_HEAD: usize = 16 << 10;
 pub(super) const MOST_BODY: usize = 1 << 20;
 /// The maximum number of header fields in a head.
 const MOST_FIELDS: usize = 100;
-/// The bytes that are read from a connection at once.
+/// The maximum number of bytes that one read takes from a connection.
 const CHUNK: usize = 4 << 10;
 
 /// The end of a head.

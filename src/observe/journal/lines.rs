@@ -62,7 +62,7 @@ pub(super) enum LogLine {
 /// A problem that no refusal and no error shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SilentProblem {
-    /// Keys without a separate quota share one.
+    /// Keys without a separate quota share one quota.
     KeysShare,
     /// Calls reach a keyed rule without a key.
     NoKey,

@@ -103,7 +103,7 @@ impl RuleLines {
 }
 
 impl NameLimits {
-    /// Tightens the limits by those of `rule`.
+    /// Tightens the limits by the `limits` of `rule`, and notes the kind of `rule`.
     fn add(&mut self, rule: &Rule, limits: LimitFigures) {
         self.limits = self.limits.and(limits);
         self.has_flow |= rule.kind() == "flow";
