@@ -290,7 +290,7 @@ impl<S, F: Clone, C: Clone, K: Clone> Layer<S> for CallLayer<F, C, K> {
     }
 }
 
-/// A service with rules in front of it; made by a [`CallLayer`].
+/// A service with rules in front of it; created by a [`CallLayer`].
 ///
 /// # Examples
 ///

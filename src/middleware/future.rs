@@ -220,8 +220,8 @@ where
 /// Turns the service's answer into the layer's. The call ends now or with the body; a call without
 /// an entry was skipped. An error is classified after `convert`, as the sources of an error can be
 /// examined only in a box.
-// Always inlined: the compiler does so only sometimes. A response is large, so it is examined in
-// place, and moved once at the end.
+// Always inlined, as the compiler inlines it only sometimes. A response is large, so it is examined
+// in place, and moved once at the end.
 #[inline(always)]
 fn finish<B, E, T>(
     settings: Option<&Settings>,

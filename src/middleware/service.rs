@@ -25,8 +25,7 @@ use crate::engine::call::entry::Entry;
 use crate::engine::call::verdict::{SlowVerdict, Verdict};
 use crate::engine::call::waiting::Waiting;
 
-/// A service with rules in front of it; made by a
-/// [`SentinelLayer`](crate::SentinelLayer).
+/// A service with rules in front of it; created by a [`SentinelLayer`](crate::SentinelLayer).
 ///
 /// Requests are judged in [`call`](Service::call), not in [`poll_ready`](Service::poll_ready):
 /// which rules apply depends on the request, and nothing is reserved for a caller that never calls.

@@ -163,7 +163,7 @@ impl DedicatedRing {
     }
 
     /// Refunds tokens that were taken for a call that does not start. Tokens whose bucket has left
-    /// the ring stay spent. That has no effect, as no statistics are read from this ring.
+    /// the ring stay spent, which has no effect, as no statistics are read from this ring.
     #[cold]
     pub(crate) fn refund(&self, taken: Taken, weight: u32) {
         let _ = self.ring.refund_at(taken.bucket, weight);

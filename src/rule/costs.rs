@@ -216,7 +216,8 @@ impl CostRules {
         }
     }
 
-    /// Counts the reservations of a running call with shared rules, which are made last.
+    /// Counts the reservations of a running call under shared rules. They are made after all other
+    /// reservations.
     #[cold]
     pub(crate) fn start_shared(&self, accounts: &Accounts) {
         for shared in accounts.shared.iter() {

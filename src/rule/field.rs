@@ -255,7 +255,7 @@ pub(super) fn list<R: HasFields>(rule: &R, settings: &mut WrittenSettings) {
     }
 }
 
-/// Returns `rule`, which was made from a form of the dashboard, with the settings of `old` that the
+/// Returns `rule`, which was read from a form of the dashboard, with the settings of `old` that the
 /// form does not show.
 #[cfg(feature = "dashboard")]
 pub(crate) fn kept<R: HasFields>(mut rule: R, old: &R) -> R {

@@ -255,7 +255,7 @@ pub enum Rule {
     Authority(AuthorityRule),
     /// Limits all inbound calls together, and the load of the machine.
     System(SystemRule),
-    /// A rule in shadow mode, which refuses nothing; made by [`Rule::shadow`].
+    /// A rule in shadow mode, which refuses nothing; created by [`Rule::shadow`].
     Shadow(Box<Rule>),
 }
 

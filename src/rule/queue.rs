@@ -101,9 +101,9 @@ impl Queue {
         self.throttle.cancel(turn);
     }
 
-    /// How long after its arrival a call can still delay the next one: the longest wait, plus the
-    /// cost of the next call at the lowest threshold. That call's weight is taken to be the whole
-    /// threshold, at least 1, and its cost to be no less than the largest so far.
+    /// How long after its arrival a call can still delay the next call: the longest wait, plus the
+    /// cost of the next call at the lowest threshold. The next call is assumed to weigh the whole
+    /// threshold, at least 1, and to cost no less than the most expensive call so far.
     pub(super) fn memory(&self) -> Duration {
         let (shaping, whole) = (&self.rule.shaping, self.rule.threshold());
         let lowest = match (&shaping.memory, shaping.warm_up) {

@@ -36,7 +36,7 @@ pub(crate) struct RuleSet {
     /// Which rules of the list this set consists of.
     part: RuleSelection,
     version: u64,
-    /// When the set was made.
+    /// When the set was created.
     made_at: SystemTime,
     /// This set without rules of single resources; `None` if this set is itself without such rules.
     /// See [`bare`](Self::bare).
@@ -285,7 +285,7 @@ impl RuleSet {
         self.version
     }
 
-    /// When the set was made, just before it came into force.
+    /// When the set was created, just before it came into force.
     pub(crate) const fn made_at(&self) -> SystemTime {
         self.made_at
     }

@@ -52,7 +52,7 @@ const DEFAULT_BUCKETS: u32 = 10;
 /// * A probe that does not end holds its place for [`open_for`](Self::open_for) after the newest
 ///   probe started, or for the limit of a slow call if that is longer. Then the next call becomes a
 ///   probe in its place. With several [probes](Self::probes) this happens only while all places are
-///   taken, and the first place is given away.
+///   taken, and the next call takes the first place.
 /// * The outcome of every probe counts as long as the breaker is half-open, also if another call
 ///   has taken its place. So a breaker can close even if each call takes longer than `open_for`,
 ///   and a call that hangs blocks no other.

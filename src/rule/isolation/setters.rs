@@ -111,8 +111,8 @@ impl IsolationRule {
     /// Slots go to waiting calls in the order of their arrival, and a new call does not overtake
     /// them: no more than `max` calls run, and no slot is free while a call waits. A call that has
     /// waited for `max_wait`, or for its own [patience](crate::Call::patience) if that is shorter,
-    /// is refused as if it could not wait. So is a call that arrives when the
-    /// [maximum](Self::max_waiting) of calls is waiting.
+    /// is refused as if it could not wait. A call that arrives when the
+    /// [maximum](Self::max_waiting) number of calls is waiting is refused in the same way.
     ///
     /// A call waits before the rules that come after this rule are checked, and takes nothing from
     /// them meanwhile. When it has its slot, parameters, rates, queues and, once more, circuit

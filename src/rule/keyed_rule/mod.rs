@@ -307,9 +307,10 @@ impl KeyedRule {
     /// arrival, and a new call does not overtake them: no more calls of a value run than its limit,
     /// and no place is free while a call of that value waits. A call that has waited for
     /// `max_wait`, or for its own [patience](crate::Call::patience) if that is shorter, is refused
-    /// as if it could not wait. So is a call that arrives when the [maximum](Self::max_waiting) of
-    /// calls is waiting, and a call of a value with a limit of 0. If the calls of a value have
-    /// different [tiers](Self::tier), the limit of the first waiting call decides.
+    /// as if it could not wait. A call that arrives when the [maximum](Self::max_waiting) number of
+    /// calls is waiting, and a call of a value with a limit of 0, are refused in the same way. If
+    /// the calls of a value have different [tiers](Self::tier), the limit of the first waiting call
+    /// decides.
     ///
     /// A waiting call holds nothing: no slot of an isolation rule, and no share of another keyed
     /// rule. When it has its place it is judged again from the first check on, by the rules in
@@ -391,9 +392,9 @@ impl KeyedRule {
     /// such as a paid plan. If a tier is given twice, the last threshold counts. A name that spells
     /// an address or a number also stands for that address or number. An [exception](Self::except)
     /// takes precedence over a tier. A value whose tier changes keeps the number of calls that it
-    /// has spent: a value that has spent 5 of 5 has 95 of 100 left at once.
-    /// [`max_keys`](Self::max_keys) describes, under reloads, how long calls that were made at
-    /// another limit stay spent.
+    /// has spent: a value that has spent 5 of 5 has 95 of 100 left at once. The reloads section of
+    /// [`max_keys`](Self::max_keys) describes how long calls that passed under another limit stay
+    /// spent.
     #[must_use]
     pub fn tier(mut self, tier: impl Into<String>, threshold: impl Into<Number>) -> Self {
         self.tiers.push((tier.into(), threshold.into().get()));
@@ -461,18 +462,18 @@ impl KeyedRule {
     /// are not affected, no caller gets a fresh quota, and no more memory is used.
     /// [`overflows`](crate::read::KeyedView::overflows) counts the calls that used the shared
     /// quota. A rule with a coarser key in front [keeps the flood
-    /// out](crate::guide::floods#made-up-keys). A flow rule over all callers does not: it is
-    /// checked after the rules with tables.
+    /// out](crate::guide::floods#made-up-keys). A flow rule over all callers does not keep it out:
+    /// it is checked after the rules with tables.
     ///
     /// # Reloads
     ///
     /// A [reload](crate::Sentinel::reload) that changes `max_keys`, the interval, the parameter,
     /// the offset from UTC or the way to count makes a new table: then every value has its whole
-    /// quota again. So does a reload by which the largest threshold of a [window](Self::window)
-    /// rises above 1 048 575 or no longer exceeds it. If anything else changes, such as thresholds,
-    /// exceptions and tiers, the table keeps the state of each value. For a refilled quota, a
-    /// window and a month, the state is the number of calls that are spent; for a queue, it is the
-    /// turns. So a higher threshold counts at once.
+    /// quota again. A reload also makes a new table if the largest threshold of a
+    /// [window](Self::window) rises above 1 048 575 or no longer exceeds it. If anything else
+    /// changes, such as thresholds, exceptions and tiers, the table keeps the state of each value.
+    /// For a refilled quota, a window and a month, the state is the number of calls that are spent;
+    /// for a queue, it is the turns. So a higher threshold counts at once.
     ///
     /// Calls that a refilled quota has spent at another threshold are earned back at the rate of
     /// that threshold, until the value's next call passes this rule. This works for at most
