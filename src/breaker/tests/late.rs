@@ -46,6 +46,7 @@ fn a_breaker_whose_calls_take_longer_than_its_lease_closes() {
             (Strategy::Error, Some(5)),
             (Strategy::Slow(ms(60_000)), None),
         ] {
+            // In ms. The lease is the open time, or a minute for slow calls.
             for (open_for, rt) in [(1_000, 1_500), (10_000, 11_000), (1_000, 9_900)] {
                 for open_up_to in [None, Some(Duration::from_secs(60))] {
                     for probes in [1, 2, 3, 63] {
@@ -82,6 +83,7 @@ fn the_first_end_of_any_probe_of_the_period_decides() {
         for is_bad in [false, true] {
             let mut stage = Stage::new([growing.clone()]);
             stage.trip(0);
+            // Each later probe gets the place of the probe before, whose lease is over.
             let probes = [2_000, 4_000, 6_000].map(|now| stage.enter(now).unwrap());
             assert_eq!(stage.enter(6_000), refused(0, 8_000), "one place");
             stage.end(6_500, probes[ends], 0, is_bad);
@@ -146,6 +148,7 @@ fn a_cancelled_probe_does_not_end_a_period_with_other_probes() {
 fn a_late_probe_that_was_slow_opens_the_breaker_and_an_older_one_does_not() {
     let mut stage = Stage::new([slow(100)]);
     stage.trip_after(0, 101);
+    // Both are probes of the first half-open period, which the slow end of `old` ends.
     let [old, older] = [2_000, 4_000].map(|now| stage.enter(now).unwrap());
     stage.end(4_500, old, 2_500, false);
     assert_eq!(stage.enter(4_500), refused(0, 6_500));

@@ -191,6 +191,8 @@ fn a_call_is_slow_if_it_takes_longer_than_the_limit() {
 
 #[test]
 fn a_cancelled_call_counts_only_if_it_was_slow_already() {
+    // The settings, the time in ms from the start of each call to its cancellation, and the state
+    // afterwards.
     for (spec, elapsed, state) in [
         (slow(100), 101, Open),
         (slow(100), 100, Closed),
@@ -340,6 +342,7 @@ fn a_breaker_recovers_in_time_however_a_probe_ends() {
                 1 | 2 => stage.end(end, probe, 0, true),
                 3 => stage.cancel(end, probe, end - now),
                 4 => stage.release(probe),
+                // The probe never ends, so its place is free once its lease is over.
                 _ => free_at = free_at.max(now + recovery),
             }
             free_at = free_at.max(end);
@@ -385,6 +388,7 @@ fn extreme_times_do_not_overflow() {
         open_for: Duration::from_secs(366 * 86_400),
         ..slow(0)
     }]);
+    // The last millisecond of the clock.
     let end = u64::MAX / 1_000_000;
     for _ in 0..5 {
         let call = stage.enter(end).unwrap();
@@ -402,6 +406,7 @@ fn an_operator_opens_and_closes() {
     let notify = &mut |_| {};
     stage.breakers.force_open(1, notify);
     stage.breakers.force_open(1, notify);
+    // Refused by the second breaker, without an end.
     let forever = Err((1, None));
     assert_eq!(stage.enter(1_000_000_000), forever);
     assert_eq!(stage.states(), [Closed, Open]);

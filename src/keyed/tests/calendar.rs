@@ -10,6 +10,7 @@ const DAY: Counting = Counting::Calendar(CalendarPeriod::Day);
 const MONTH: Counting = Counting::Calendar(CalendarPeriod::Month);
 /// An hour, in milliseconds.
 const HOURS: u64 = 3_600_000;
+/// A day, in milliseconds.
 const DAYS: u64 = 24 * HOURS;
 /// The time 2024-02-28 00:00 UTC, in a leap year.
 const LEAP: u64 = 19_781 * DAYS;

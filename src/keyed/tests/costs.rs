@@ -88,6 +88,7 @@ fn reservations_of_a_key_count_as_used_until_they_are_settled() {
 
 #[test]
 fn a_call_without_a_report_is_charged_its_reservation_unless_it_failed() {
+    // Whether the call failed, the cost that it reported, and the cost that it is charged.
     for (has_failed, reported, used) in [
         (false, None, 5),
         (true, None, 0),
@@ -112,6 +113,7 @@ fn an_excess_leaves_a_window_with_its_bucket() {
     let keys = costs(Counting::Window);
     let limit = keys.limit(10.0, 0);
     let call = start(&keys, 4_000, digest(1), limit, 0).unwrap();
+    // Buckets begin every five seconds, so the two charges count in neighbouring buckets.
     assert!(!call.charge(4_000, 1_000));
     assert!(!call.charge(6_000, 7));
     for (now, left) in [
@@ -228,11 +230,13 @@ fn a_key_with_a_reservation_keeps_its_slot_and_an_unused_one_does_not() {
         running.charge(0, 4);
         // At this time the debt is over, and the key is at rest in the table of charges.
         let now = 60_000;
+        // Calls that cost nothing leave their keys at rest, so the keys evict each other.
         for other in 1..100 {
             let call = start(&keys, now, digest(other), limit, 1).unwrap();
             call.settle(now, 0);
         }
         assert_eq!(keys.left(at(now), digest(0), &limit), 4, "6 are reserved");
+        // Eight keys with a debt take all slots of the table of charges.
         for other in 1..9 {
             let call = start(&keys, now, digest(other), limit, 1).unwrap();
             call.settle(now, 1);
@@ -254,6 +258,7 @@ fn keys_without_a_slot_share_reservations_and_release_them() {
     )
     .with_gauges(KeyTable::of_sets(1));
     let limit = keys.limit(10.0, 0);
+    // Eight keys take all slots, so further keys share one gauge.
     let own: Vec<_> = (0..8)
         .map(|key| start(&keys, 0, digest(key), limit, 10).unwrap())
         .collect();

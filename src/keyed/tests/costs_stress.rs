@@ -8,6 +8,7 @@ use crate::budget::CostLedger;
 use crate::stat::tests::rng::{Rng, attempts};
 
 const THREADS: usize = 8;
+/// The budget of each key, in units per second.
 const LIMIT: u32 = 100;
 
 /// Runs a call of `key` that reserves `wanted` and costs `cost`, charged in one or two parts.
@@ -47,6 +48,7 @@ fn charged_over(count: Counting, reserves: bool) -> u64 {
                 let mut rng = rng.split();
                 let keys = &keys;
                 threads.push(scope.spawn(move || {
+                    // The units charged to each of the two keys.
                     let mut charged = [0; 2];
                     for _ in 0..64 {
                         let key = rng.below(2);

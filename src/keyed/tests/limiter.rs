@@ -93,7 +93,7 @@ fn a_limiter_with_a_clock_does_not_refill_when_the_clock_steps_back() {
     }
 }
 
-/// A clock that returns these readings in order, and then repeats the last one.
+/// A clock that returns these readings in order, and then repeats the last reading.
 #[derive(Debug)]
 struct Readings(Lock<Vec<Tick>>);
 

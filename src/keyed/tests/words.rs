@@ -42,6 +42,7 @@ fn a_fraction_of_a_token_shortens_the_wait_for_the_next_one() {
 
 #[test]
 fn the_capacity_is_exact_at_every_threshold() {
+    // The threshold, the burst, the interval, and the capacity.
     let cases = [
         (1.0, 0, SECOND, 1),
         (3.0, 0, SECOND, 3),
@@ -157,6 +158,7 @@ fn a_late_refund_uses_the_time_at_which_the_word_was_read() {
 
 #[test]
 fn after_a_step_back_a_refund_gives_back_at_most_the_cost() {
+    // The time to which the clock steps before the refund, and the time at which a token is left.
     for (stepped_to, available_at) in [(1_000, 1_500), (500, 1_500), (200, 1_200), (0, 1_000)] {
         let keys = keys(Counting::Refill, SECOND);
         let limit = keys.limit(2.0, 0);
@@ -193,6 +195,7 @@ fn an_aligned_window_holds_the_limit_and_slides_by_halves() {
     let keys = keys(Counting::Window, SECOND);
     let limit = keys.limit(5.0, 0);
     let key = digest(1);
+    // The buckets at 10 000 and 10 500 hold three and two tokens.
     assert_eq!(passes(&keys, 10_200, key, &limit, 3), 3);
     assert_eq!(passes(&keys, 10_900, key, &limit, 100), 2);
     assert_eq!(refused(&keys, at(10_900), key, &limit, 3), Some(at(11_000)));
@@ -241,6 +244,8 @@ fn bucket_numbers_wrap() {
     let limit = keys.limit(5.0, 0);
     let bucket = |number: u64| number * 500;
     for round in 0..3 {
+        // Pairs of neighbouring buckets. Four calls pass in the first bucket of each pair, and one
+        // more in the second bucket.
         for number in [0, 1, 0x0080_0000, 0x0080_0001, 0x00FF_FC00, 0x00FF_FC01] {
             let now = bucket((round << 24) + number);
             let free = if number % 2 == 0 { 5 } else { 1 };
@@ -265,6 +270,7 @@ fn a_late_call_at_the_wrap_is_refused_until_the_newest_bucket_leaves() {
 
 #[test]
 fn a_call_later_than_the_slack_resets_its_window() {
+    // The slack is 1 024 buckets. `again` calls pass because the late call has reset the window.
     for (buckets, again) in [(1_024, 0), (1_025, 5)] {
         let keys = keys(Counting::Window, SECOND);
         let limit = keys.limit(5.0, 0);

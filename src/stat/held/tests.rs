@@ -19,10 +19,12 @@ struct Naive<'a> {
     array: &'a LeapArray,
     /// The newest bucket.
     bucket: u64,
+    /// The weight of the call.
     weight: u32,
 }
 
 impl Naive<'_> {
+    /// The tokens held for `buckets`.
     fn held(&self, buckets: Range<u64>) -> u32 {
         let ahead = self.bucket + 1..=self.bucket + AHEAD;
         let targets = buckets.filter(|target| ahead.contains(target));
@@ -31,8 +33,8 @@ impl Naive<'_> {
             .sum()
     }
 
-    /// The tokens used in a window that begins at `start`: granted ones if it has begun, else held
-    /// ones.
+    /// The tokens used in a window that begins at `start`: granted tokens if the window has begun,
+    /// otherwise held tokens.
     fn used(&self, start: u64) -> u32 {
         if start as i64 > self.bucket as i64 {
             return self.held(start..self.bucket + AHEAD + 1);
@@ -92,6 +94,7 @@ impl Naive<'_> {
     }
 }
 
+/// Generates quotas of any lending, some of them with buckets that span several array buckets.
 fn quota() -> impl Strategy<Value = Quota> {
     let lending = prop_oneof![
         6 => Just(Lending::All),
@@ -113,6 +116,7 @@ proptest! {
         let grid = Grid { bucket_ns: 1, buckets: 32, ahead: AHEAD as u32 };
         let array = LeapArray::with_grid(grid, Tick::from_nanos(100));
         let mut now = 100;
+        // `from` and `patience` are in buckets, which last 1 ns.
         for (step, weight, from, patience) in calls {
             // Most steps do not advance the clock, so that many calls come in one bucket.
             now += step / 5 * (step + u64::from(weight));
