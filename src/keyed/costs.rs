@@ -82,6 +82,7 @@ impl HotKeys {
         Self::new(spec, now).with_gauges(gauges)
     }
 
+    /// Adds `gauges` as the table of reservations.
     pub(super) fn with_gauges(mut self, gauges: KeyTable) -> Self {
         self.costs = Some(Box::new(KeyCosts {
             gauges,
@@ -128,6 +129,7 @@ impl HotKeys {
         self.costs.as_ref().map_or(0, |costs| costs.reserved(key))
     }
 
+    /// Returns the reservations. Panics if these keys have no budgets.
     fn costs(&self) -> &KeyCosts {
         self.costs.as_ref().expect("it was made for costs")
     }
@@ -136,6 +138,7 @@ impl HotKeys {
 // === impl KeyCosts ===
 
 impl KeyCosts {
+    /// The units that running calls of `key` have reserved.
     fn reserved(&self, key: Digest) -> u32 {
         let nothing = Reserve {
             wanted: 0,

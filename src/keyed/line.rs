@@ -285,12 +285,14 @@ impl Lines {
         self.waiting.fetch_update(won, lost, more).is_ok()
     }
 
+    /// Gives free places to the calls that wait at `place`.
     fn let_in(&self, table: &KeyTable, place: WordPlace) {
         let mut woken = Wakers::new();
         self.pass_on(&mut self.part(place).lock(), table, place, &mut woken);
         wake(woken);
     }
 
+    /// Gives free places to all calls that wait.
     fn let_all_in(&self, table: &KeyTable) {
         for part in &self.parts {
             let mut woken = Wakers::new();
@@ -350,6 +352,7 @@ impl Lines {
         gone.is_none() && !planted(Bug::LeaveBlindly)
     }
 
+    /// Returns whether the call with this ticket has got a place. If not, keeps `waker` for it.
     fn has_place(&self, ticket: LineTicket, waker: Option<&Waker>) -> bool {
         let mut part = self.part(ticket.place).lock();
         let line = part.lines.get_mut(&ticket.place);

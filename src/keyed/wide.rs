@@ -229,7 +229,7 @@ impl HotKeys {
         u32::try_from(u64::from(limit).saturating_sub(sum)).unwrap_or(limit)
     }
 
-    /// Refunds the `weight` tokens of a call, if their bucket still has a word.
+    /// Refunds the `weight` tokens of a call, if the bucket of these tokens still has a word.
     pub(super) fn refund_wide_window(&self, taken: &KeyTokens, weight: u32) {
         let Some(place) = taken.place() else { return };
         let number = BucketWord::of(taken.after()).number;

@@ -475,8 +475,8 @@ impl LoanSearch<'_> {
         Some((f64::from(leaving) * part * (1.0 + 4.0 * f64::EPSILON)) as u32)
     }
 
-    /// The tokens used in a window that begins at bucket `start`: granted tokens if the window has
-    /// begun, otherwise held tokens.
+    /// The tokens used in a window that begins at bucket `start`: granted ones if it has begun,
+    /// else held ones.
     fn used(&mut self, start: u64) -> Option<u32> {
         if start.wrapping_sub(self.bucket) as i64 > 0 {
             return Some(self.held().between(start, u64::MAX));

@@ -15,6 +15,7 @@ use crate::clock::{Tick, nanos};
 // === impl Longest ===
 
 impl Longest {
+    /// Returns the longest times of a rule.
     fn of(spec: &BreakerSpec) -> Self {
         // A pushback can be as long as the longest open time, even before a probe has failed.
         let lease = match spec.is_pushback() {
@@ -48,7 +49,7 @@ impl Longest {
 // === impl Breaker ===
 
 impl Breaker {
-    /// Creates a closed breaker, or one that continues in the state of `old`.
+    /// Creates a closed breaker, or a breaker that continues in the state of `old`.
     pub(in crate::breaker) fn new(
         spec: BreakerSpec,
         index: usize,

@@ -138,6 +138,8 @@ fn a_ratio_of_one_is_reached_but_never_exceeded() {
 
 #[test]
 fn limits_are_reached_or_exceeded_exactly() {
+    // The limit, whether it must be exceeded, the numbers of bad calls and of all calls, and
+    // whether the breaker opens.
     let cases = [
         (BadLimit::ratio(0.1), false, (1, 10), true),
         (BadLimit::ratio(0.1), true, (1, 10), false),
