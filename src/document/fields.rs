@@ -460,6 +460,7 @@ pub(super) fn nearest<'k>(key: &str, known: impl Iterator<Item = &'k str>) -> Op
             return None;
         }
         let apart = letters_apart(&given, &plain(known));
+        // No letter of a key of one or two letters can differ, one letter of up to four, or two.
         let most = (known.len().min(letters).saturating_sub(1) / 2).min(2);
         (apart <= most).then_some((apart, known))
     });

@@ -25,6 +25,7 @@ pub(super) enum Datum {
     Flag(bool),
     /// A whole number between the smallest `i64` and the largest `u64`.
     Whole(i128),
+    /// Any other number.
     Number(f64),
     Text(String),
     List(Vec<Datum>),

@@ -43,11 +43,13 @@ pub struct Builder {
     clock: Box<dyn Clock>,
     hooks: Hooks,
     config: Config,
+    /// The edges of the histograms; `None` for no histograms.
     edges: Option<Edges>,
     #[cfg(feature = "shared")]
     store: Option<Arc<dyn QuotaStore>>,
     #[cfg(feature = "shared")]
     store_settings: StoreSettings,
+    /// Whether all rules are in shadow mode.
     shadow: bool,
 }
 

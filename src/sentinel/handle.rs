@@ -75,6 +75,7 @@ pin_project! {
     struct Run<W, N, C> {
         #[pin]
         work: W,
+        // `Some` while the call runs.
         entry: Option<Entry>,
         // `Some` until the call starts or is refused.
         #[pin]

@@ -115,7 +115,9 @@ impl fmt::Display for Capacity {
 /// The two factors of a capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
+    /// The largest rate of completions.
     pub(crate) max_complete_per_second: f64,
+    /// The smallest response time.
     pub(crate) min_rt: Duration,
 }
 
@@ -151,14 +153,14 @@ impl Estimate {
         min_rt: LONGEST_MIN_RT,
     };
 
-    /// The estimated number of concurrent calls: the product of the factors.
+    /// Returns the estimated number of concurrent calls: the product of the factors.
     pub(crate) fn calls(&self) -> f64 {
         // Divides only once, after the multiplication, so that a whole result is exact.
         self.max_complete_per_second * self.min_rt.as_nanos() as f64 / 1e9
     }
 
-    /// The form of Alibaba Sentinel, from the `buckets` of a window that has `count` buckets in
-    /// `interval`.
+    /// Estimates in the form of Alibaba Sentinel, from the `buckets` of a window that has `count`
+    /// buckets in `interval`.
     pub(crate) fn of_buckets(buckets: &[NodeBucket], count: u32, interval: Duration) -> Self {
         let (mut most, mut min_rt) = (1, LONGEST_MIN_RT);
         for bucket in buckets {
@@ -171,8 +173,8 @@ impl Estimate {
         }
     }
 
-    /// The robust form, from the last seconds, oldest first. The last item is the current second,
-    /// which is ignored because it is not complete.
+    /// Estimates in the robust form, from the last seconds, oldest first. The last item is the
+    /// current second, which is ignored because it is not complete.
     pub(crate) fn of_seconds(seconds: &[NodeBucket]) -> Self {
         let Some((_, whole)) = seconds.split_last() else {
             return Self::INITIAL;

@@ -48,7 +48,7 @@ pub(super) fn minute_of(
 #[derive(Clone, Debug)]
 pub(super) struct CommonMinute {
     seconds: LastMinute,
-    /// The first second that was not added yet.
+    /// The first second that was not added yet, counted from the start of the clock.
     next: u64,
 }
 

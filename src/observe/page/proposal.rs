@@ -18,6 +18,7 @@ const MOST_REPORTED: usize = 200;
 #[derive(Debug, Default)]
 pub(super) struct ShownProblem {
     text: String,
+    /// The line of the problem in the body, counted from 1, if it is known.
     line: Option<usize>,
     is_warning: bool,
 }
@@ -85,7 +86,7 @@ pub(super) fn tag(answer: &mut Response<Bytes>, rules: &Rules) {
     }
 }
 
-/// Writes the problems of proposed rules, and the changes that the rules would make.
+/// Returns an answer with the problems of proposed rules, and the changes that they would make.
 pub(super) fn report(
     status: StatusCode,
     problems: &[ShownProblem],

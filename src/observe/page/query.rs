@@ -38,6 +38,7 @@ pub(super) enum Sort {
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StateQuery {
+    /// The maximum number of rows to return.
     pub(super) rows: usize,
     pub(super) sort: Sort,
     /// The text that names must contain, in lower case.

@@ -153,6 +153,7 @@ impl Page {
         Ok(EditablePage::new(self, sink))
     }
 
+    /// Returns the settings, to change them.
     fn settings_mut(&mut self) -> &mut PageSettings {
         // New rounds, because clones of this page still share states that were written with the old
         // settings.
