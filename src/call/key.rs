@@ -274,6 +274,7 @@ impl Key<'_> {
     }
 }
 
+/// Hashes a text, with an end mark if `MARKS`.
 #[inline]
 fn hash_text<const MARKS: bool, H: Hasher>(text: &str, state: &mut H) {
     state.write(text.as_bytes());
@@ -356,6 +357,7 @@ pub(crate) enum OwnedKey {
 }
 
 impl OwnedKey {
+    /// Returns the borrowed form of the key.
     pub(crate) fn as_key(&self) -> Key<'_> {
         match *self {
             OwnedKey::Str(ref text) => Key::Str(text),

@@ -94,7 +94,7 @@ impl Counters {
     }
 
     /// Repeats `read` until the head does not move meanwhile, at most 8 times. Then returns the
-    /// last answer, or the default if there was none.
+    /// last answer, or the default if `read` gave no answer.
     fn read_stable<T: Default>(&self, read: impl Fn(u64) -> Option<T>) -> T {
         let mut last = T::default();
         for _ in 0..8 {

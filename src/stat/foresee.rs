@@ -110,13 +110,16 @@ impl LeapArray {
             return Some(Err(Nothing { until: None }));
         };
         let from = self.bucket_number(visit.from);
+        // All quotas have room when the call comes, and it may run in that bucket.
         if from <= seen && rooms.last.max(rooms.strict) <= seen {
             return Some(Ok(visit.from));
         }
+        // A quota that does not lend is full until the bucket `strict`.
         if rooms.strict > seen {
             let until = Some(self.start_of(rooms.strict));
             return Some(Err(Nothing { until }));
         }
+        // The wait until the turn is not limited; a longer wait must be within `for_loan`.
         let until_turn = (visit.turn - visit.at).saturating_add(Duration::from_nanos(1));
         let patience = visit.for_loan.max(until_turn);
         // The search ignores patience, which is checked below.
@@ -134,6 +137,8 @@ impl LeapArray {
             // The ring holds no tokens for buckets further ahead.
             Err(_) => from.max(rooms.last).max(seen + self.ahead() + 1),
         };
+        // A later call can get tokens once `target` is within reach of the ring and of the
+        // call's patience, or once the first quota has room.
         let start = self.start_of(target);
         let mut until = self.start_of(target.saturating_sub(self.ahead()));
         if start > visit.turn {

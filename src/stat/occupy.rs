@@ -165,8 +165,8 @@ impl LeapArray {
 
     /// Returns the earliest bucket to which every quota agrees as of `head`, for a call that comes
     /// in bucket `seen`. This is the newest bucket, `bucket`, or a later bucket before which no
-    /// other call is assumed to come.
-    /// Returns `None` if a checkpoint is missing, because the head is in the middle of a jump.
+    /// other call is assumed to come. Returns `None` if a checkpoint is missing, because the head
+    /// is in the middle of a jump.
     pub(super) fn earliest(
         &self,
         (head, bucket): (HeadWord, u64),

@@ -237,6 +237,7 @@ impl Slots {
         }
     }
 
+    /// The slow path of [`started`](Self::started), for a call that counts as entering.
     #[cold]
     fn note_started(&self) {
         // Release: a thread that reads this word also sees the call in flight.

@@ -32,9 +32,9 @@ impl TableTurn {
         Self(AtomicU64::new(FREE))
     }
 
-    /// Locks `writer` and returns the result of `find` or, if it finds nothing, that of `make`. If
-    /// another key has the turn, only calls `find`, without the lock. `mark` is a hash of the key
-    /// other than [`FREE`]. The turn is taken only if the table `is_full`.
+    /// Locks `writer` and returns the result of `find` or, if `find` finds nothing, the result of
+    /// `make`. If another key has the turn, only calls `find`, without the lock. `mark` is a hash
+    /// of the key, and never [`FREE`]. The turn is taken only if the table `is_full`.
     pub(super) fn find_or_make<W, T>(
         &self,
         mark: u64,

@@ -286,6 +286,7 @@ impl<V: Resident> Writer<V> {
         self.slots.len() - self.free.len()
     }
 
+    /// Returns a new number for an entry or a reading.
     fn next_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number

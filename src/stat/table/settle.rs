@@ -132,11 +132,13 @@ pub(in crate::stat) mod models {
     /// A counted reference that works like the standard library's `Arc`, with the same memory
     /// orderings.
     struct Counted<V> {
+        /// The number of counted references.
         holders: StdArc<AtomicU64>,
         /// `None` once it is unwrapped.
         entry: Option<StdArc<V>>,
     }
 
+    /// A weak reference to a [`Counted`] entry.
     struct WeakCounted<V> {
         holders: StdArc<AtomicU64>,
         entry: StdWeak<V>,
