@@ -53,7 +53,7 @@ impl WholeNumber {
         Self(number as i128)
     }
 
-    /// The number, or the nearest `u32`: a number that has been checked is exact.
+    /// Returns the number, or the nearest `u32`: a number that has been checked is exact.
     pub(crate) const fn get(self) -> u32 {
         if self.0 < 0 {
             0
@@ -64,7 +64,7 @@ impl WholeNumber {
         }
     }
 
-    /// The number, or the nearest `i32`: a number that has been checked is exact.
+    /// Returns the number, or the nearest `i32`: a number that has been checked is exact.
     pub(crate) fn get_signed(self) -> i32 {
         self.0.clamp(i32::MIN.into(), i32::MAX.into()) as i32
     }

@@ -85,7 +85,7 @@ impl Stripes {
         self.0.iter().map(of).fold(0, u64::wrapping_add)
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     pub(crate) fn footprint(&self) -> usize {
         size_of_val(&*self.0)
     }

@@ -152,7 +152,7 @@ impl fmt::Debug for ThreadHandle {
     }
 }
 
-/// The id of this process; a forked process has another id.
+/// Returns the id of this process; a forked process has another id.
 #[cfg(unix)]
 pub(crate) fn this_process() -> u32 {
     std::process::id()

@@ -200,7 +200,7 @@ impl BlockKind {
         self.terms().name
     }
 
-    /// What all refusals of this kind have in common.
+    /// Returns what all refusals of this kind have in common.
     #[inline]
     pub(crate) const fn terms(self) -> &'static RefusalTerms {
         &TERMS[self as usize]

@@ -251,7 +251,7 @@ impl Blocked {
 }
 
 impl Label {
-    /// The weight of the calls that the rule has refused.
+    /// Returns the weight of the calls that the rule has refused.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.sum()
     }

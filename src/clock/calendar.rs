@@ -75,7 +75,7 @@ impl CalendarPeriod {
         }
     }
 
-    /// The length of the shortest period of this kind.
+    /// Returns the length of the shortest period of this kind.
     #[cfg(feature = "shared")]
     pub(crate) const fn shortest(self) -> Duration {
         match self {
@@ -84,7 +84,7 @@ impl CalendarPeriod {
         }
     }
 
-    /// The length of the longest period of this kind.
+    /// Returns the length of the longest period of this kind.
     pub(crate) const fn longest(self) -> Duration {
         match self {
             Self::Day => DAY,
@@ -189,7 +189,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// The seconds from 1970 to a date, by the lengths of all years and months before it.
+    /// Returns the seconds from 1970 to a date, by the lengths of all years and months before it.
     fn seconds(year: u64, month: usize, day: u64, time: u64) -> u64 {
         let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         let february = if is_leap(year) { 29 } else { 28 };

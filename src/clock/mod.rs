@@ -213,8 +213,9 @@ fn reading(first: std::time::Instant, tick: Tick, now: std::time::Instant) -> Ti
     }
 }
 
-/// The first tick from `least` on that agrees with `wall`, the present time of the operating
-/// system. A time before 1970 means that the machine does not know the date; it is taken for 1970.
+/// Returns the first tick from `least` on that agrees with `wall`, the present time of the
+/// operating system. A time before 1970 means that the machine does not know the date; it is taken
+/// for 1970.
 pub(crate) fn aligned(least: Tick, wall: SystemTime) -> Tick {
     let since = wall.duration_since(SystemTime::UNIX_EPOCH);
     let wall = nanos(since.unwrap_or_default()) % CALENDAR;

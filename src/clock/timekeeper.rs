@@ -301,7 +301,7 @@ mod tests {
         Tick::from_millis(ms)
     }
 
-    /// The time of a new reading, for a node whose newest step starts at `seen`.
+    /// Returns the time of a new reading, for a node whose newest step starts at `seen`.
     fn checked(time: &Timekeeper, seen: Tick) -> Tick {
         time.check(time.read(), seen)
     }

@@ -86,7 +86,7 @@ impl Interest {
         self.0 & other.0 == other.0
     }
 
-    /// The events, as the bits of one word.
+    /// Returns the events, as the bits of one word.
     pub(super) const fn bits(self) -> u32 {
         self.0
     }

@@ -182,8 +182,8 @@ impl ForwardedIp {
         }
     }
 
-    /// The addresses over all lines of the field, from the right; `None` for an element that is no
-    /// address.
+    /// Returns the addresses over all lines of the field, from the right; `None` for an element
+    /// that is no address.
     fn addresses<'a>(&self, headers: &'a HeaderMap) -> impl Iterator<Item = Option<IpAddr>> + 'a {
         let parse: fn(&str) -> Option<IpAddr> = match self.field {
             HeaderOfChain::XForwardedFor => address,
@@ -225,7 +225,7 @@ impl ClientIp for ForwardedIp {
     }
 }
 
-/// An address with or without a port, brackets and quotes.
+/// Returns an address with or without a port, brackets and quotes.
 fn address(text: &str) -> Option<IpAddr> {
     unquoted_address(unquoted(text))
 }
@@ -240,8 +240,8 @@ fn unquoted_address(text: &str) -> Option<IpAddr> {
     Some(canonical(ip))
 }
 
-/// The address in the `for` parameter of an element of `Forwarded`; `None` unless there is exactly
-/// one.
+/// Returns the address in the `for` parameter of an element of `Forwarded`; `None` unless there is
+/// exactly one.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
     let mut values = parts(element.as_bytes(), b';').filter_map(|parameter| {
         let (name, value) = std::str::from_utf8(parameter).ok()?.split_once('=')?;
@@ -252,7 +252,7 @@ fn forwarded_for(element: &str) -> Option<IpAddr> {
     values.next().is_none().then(|| unquoted_address(node))?
 }
 
-/// `node` without a port that the proxy has obfuscated, such as `_http`.
+/// Returns `node` without a port that the proxy has obfuscated, such as `_http`.
 fn without_hidden_port(node: &str) -> &str {
     let is_of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     match node.rsplit_once(":_") {

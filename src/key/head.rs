@@ -162,8 +162,8 @@ impl<'a> Head<'a> {
         (self.template(path).unwrap_or(path), false)
     }
 
-    /// The path that a router has matched; `None` for an outbound call: if it forwards a request,
-    /// the matched path is where the request came in, not where it goes.
+    /// Returns the path that a router has matched; `None` for an outbound call: if it forwards a
+    /// request, the matched path is where the request came in, not where it goes.
     #[inline]
     pub(super) fn matched(&self) -> Option<&'a str> {
         match self.direction {
@@ -172,14 +172,14 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The template among the rules' resources that matches `path`.
+    /// Returns the template among the rules' resources that matches `path`.
     #[inline]
     pub(super) fn template(&self, path: &str) -> Option<&'a str> {
         self.routes?.matching(path)
     }
 
-    /// The template among the rules' resources that matches the path, if it begins with `prefix`,
-    /// the part of `matched` before its rest.
+    /// Returns the template among the rules' resources that matches the path, if it begins with
+    /// `prefix`, the part of `matched` before its rest.
     #[inline(never)]
     fn named_below(&self, matched: &str, prefix: &str) -> Option<&'a str> {
         let path = path_param::path_below(*self, matched, prefix);

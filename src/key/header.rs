@@ -68,21 +68,21 @@ impl KeyExtractor for Header {
     }
 }
 
-/// The value of the field `name`; `None` if it is missing, is not text, or occurs twice with two
-/// values.
+/// Returns the value of the field `name`; `None` if it is missing, is not text, or occurs twice
+/// with two values.
 pub(super) fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut lines = headers.get_all(name).iter().map(text);
     let first = lines.next()??;
     lines.all(|other| other == Some(first)).then_some(first)
 }
 
-/// `value` without the blanks around it, which are not part of it. A server removes them over
-/// HTTP/1, but leaves them over HTTP/2.
+/// Returns `value` without the blanks around it, which are not part of it. A server removes them
+/// over HTTP/1, but leaves them over HTTP/2.
 fn text(value: &HeaderValue) -> Option<&str> {
     value.to_str().ok().map(str::trim_ascii)
 }
 
-/// The text inside quotes, if `text` is in quotes.
+/// Returns the text inside quotes, if `text` is in quotes.
 pub(super) fn unquoted(text: &str) -> &str {
     text.strip_prefix('"')
         .and_then(|text| text.strip_suffix('"'))

@@ -299,7 +299,7 @@ pub fn cut_ip(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     }
 }
 
-/// The connection's peer, from the best source that has it.
+/// Returns the connection's peer, from the best source that has it.
 pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     let addr = extensions.get::<ClientAddr>().map(|addr| addr.0);
     #[cfg(feature = "axum")]

@@ -175,7 +175,7 @@ fn find_encoded<'a>(
     segments.find_map(|segment| between(segment, before, after).filter(is_sent))
 }
 
-/// The end of `path` that decodes to `count` bytes.
+/// Returns the end of `path` that decodes to `count` bytes.
 fn last_bytes(path: &str, count: usize) -> Option<&str> {
     let mut before = path.as_bytes();
     for _ in 0..count {
@@ -214,8 +214,8 @@ fn value<'a>(template: &str, path: &'a str, name: &str) -> Option<&'a str> {
     found.filter(|_| rest.is_empty())
 }
 
-/// The text before the parameter in a segment of a template, the parameter, and the text after it;
-/// `None` if the segment has no parameter.
+/// Returns the text before the parameter in a segment of a template, the parameter, and the text
+/// after it; `None` if the segment has no parameter.
 fn parameter(segment: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
     let open = loop {
@@ -230,19 +230,20 @@ fn parameter(segment: &str) -> Option<(&str, &str, &str)> {
     Some((&segment[..open], inner, after))
 }
 
-/// The part of `segment` between two texts of a template.
+/// Returns the part of `segment` between two texts of a template.
 fn between<'a>(segment: &'a str, before: &str, after: &str) -> Option<&'a str> {
     let inside = without(segment, before)?;
     inside.get(..inside.len().checked_sub(literals(after).count())?)
 }
 
-/// `segment` without the template's `text` at its start; `None` if it does not start with `text`.
+/// Returns `segment` without the template's `text` at its start; `None` if it does not start with
+/// `text`.
 fn without<'a>(segment: &'a str, text: &str) -> Option<&'a str> {
     let begins = literals(text).zip(segment.bytes()).all(|(a, b)| a == b);
     begins.then(|| segment.get(literals(text).count()..))?
 }
 
-/// The bytes that a text of a template stands for, in which doubled braces become one.
+/// Returns the bytes that a text of a template stands for, in which doubled braces become one.
 fn literals(text: &str) -> impl Iterator<Item = u8> {
     let mut bytes = text.bytes().peekable();
     std::iter::from_fn(move || {

@@ -176,12 +176,12 @@ impl KeyExtractor for Authority {
     }
 }
 
-/// `host` without a user, which the field should not have, but can have.
+/// Returns `host` without a user, which the field should not have, but can have.
 fn without_user(host: &str) -> &str {
     host.rsplit_once('@').map_or(host, |(_, host)| host)
 }
 
-/// `host` without a port; the brackets of an IPv6 address stay.
+/// Returns `host` without a port; the brackets of an IPv6 address stay.
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port))
@@ -194,7 +194,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// The path that axum's router has matched.
+/// Returns the path that axum's router has matched.
 #[cfg(feature = "axum")]
 #[inline]
 pub(super) fn matched(extensions: &http::Extensions) -> Option<&str> {
@@ -209,7 +209,8 @@ pub(super) fn matched(_: &http::Extensions) -> Option<&str> {
     None
 }
 
-/// The part of `route` before a wildcard such as `{*rest}`, if `route` ends with a wildcard.
+/// Returns the part of `route` before a wildcard such as `{*rest}`, if `route` ends with a
+/// wildcard.
 #[inline]
 pub(super) fn before_rest(route: &str) -> Option<&str> {
     let (prefix, name) = route.strip_suffix('}')?.rsplit_once('{')?;
@@ -241,19 +242,19 @@ pub(super) fn matched_on(head: Head<'_>) -> Paths<'_> {
     }
 }
 
-/// The part that routers have taken off the `original` path, if `path` is the end of it.
+/// Returns the part that routers have taken off the `original` path, if `path` is the end of it.
 fn taken_off<'a>(path: &str, original: &'a str) -> Option<&'a str> {
     // If nothing is left of a path, axum leaves a slash.
     let all = (path == "/").then_some(original);
     original.strip_suffix(path).or(all)
 }
 
-/// The number of segments of a path or a template that are not empty.
+/// Returns the number of segments of a path or a template that are not empty.
 fn segment_count(path: &str) -> usize {
     path.split('/').filter(|part| !part.is_empty()).count()
 }
 
-/// The template of the part that outer routers take off.
+/// Returns the template of the part that outer routers take off.
 #[cfg(feature = "axum")]
 fn nested(head: Head<'_>) -> &str {
     let nested = head.extensions().get::<axum::extract::NestedPath>();
@@ -266,7 +267,7 @@ const fn nested(_: Head<'_>) -> &'static str {
     ""
 }
 
-/// The original path of the request, if one of axum's routers has recorded it.
+/// Returns the original path of the request, if one of axum's routers has recorded it.
 #[cfg(feature = "axum")]
 fn original(head: Head<'_>) -> Option<&str> {
     let original = head.extensions().get::<axum::extract::OriginalUri>()?;

@@ -590,8 +590,8 @@ impl Sentinel {
         Snapshot::of(&self.core)
     }
 
-    /// The core of the engine. Layers use it directly, which saves copies of the call and the
-    /// verdict.
+    /// Returns the core of the engine. Layers use it directly, which saves copies of the call and
+    /// the verdict.
     #[inline]
     pub(crate) fn core(&self) -> &Core {
         &self.core
@@ -605,7 +605,7 @@ impl Sentinel {
         self.core.registry().routes()
     }
 
-    /// What the layers of this engine extract from requests.
+    /// Returns what the layers of this engine extract from requests.
     pub(crate) fn provided(&self) -> &Provided {
         &self.core.registry().shared().provided
     }

@@ -220,7 +220,7 @@ impl Throttle {
 }
 
 impl Turn {
-    /// The time at which the call starts.
+    /// Returns the time at which the call starts.
     pub(crate) const fn start(self) -> Tick {
         Tick::from_nanos(self.start)
     }

@@ -20,14 +20,14 @@ pub(super) struct FileAccess {
 }
 
 impl FileAccess {
-    /// The stamp of the file at `path`, behind all links.
+    /// Returns the stamp of the file at `path`, behind all links.
     pub(super) fn stamp(path: &Path) -> Result<Stamp, SourceError> {
         let metadata = fs::metadata(path).map_err(|cause| SourceError::of_io(path, cause))?;
         regular(path, &metadata)?;
         Ok(Stamp::of(&metadata))
     }
 
-    /// The content of the file at `path`, and the stamp that it had before.
+    /// Returns the content of the file at `path`, and the stamp that it had before.
     pub(super) fn read(self, path: &Path) -> Result<(Vec<u8>, Stamp), SourceError> {
         let failed = |cause| SourceError::of_io(path, cause);
         let file = File::open(path).map_err(failed)?;

@@ -314,9 +314,9 @@ impl FileSource {
     }
 }
 
-/// The digest of `bytes`. It is the same for all sources, so that the error of a source that is
-/// created anew for each poll equals the previous one. A user that could choose two contents with
-/// the same digest may write the rules anyway.
+/// Returns the digest of `bytes`. It is the same for all sources, so that the error of a source
+/// that is created anew for each poll equals the previous one. A user that could choose two
+/// contents with the same digest may write the rules anyway.
 fn digest(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);

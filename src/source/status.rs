@@ -32,22 +32,22 @@ impl WatchStatus {
         self.with(|it| it.last_error.is_none())
     }
 
-    /// The present error of the source.
+    /// Returns the present error of the source.
     pub(crate) fn last_error(&self) -> Option<SourceError> {
         self.with(|it| it.last_error.clone())
     }
 
-    /// How many times the watch has put new rules in force.
+    /// Returns how many times the watch has put new rules in force.
     pub(crate) fn reloads(&self) -> u64 {
         self.with(|it| it.reloads)
     }
 
-    /// The warnings about the rules that the source returned last.
+    /// Returns the warnings about the rules that the source returned last.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.with(|it| it.warnings.clone())
     }
 
-    /// When the source was polled last, with any outcome.
+    /// Returns when the source was polled last, with any outcome.
     pub(crate) fn last_poll(&self) -> Option<SystemTime> {
         self.with(|it| it.last_poll)
     }

@@ -61,13 +61,13 @@ use std::sync::PoisonError;
 pub(crate) use std::sync::atomic::Ordering;
 pub(crate) use std::thread_local;
 
-/// Bytes on the heap of the value in an [`Arc`], with its two counts.
+/// Returns the bytes on the heap of the value in an [`Arc`], with its two counts.
 pub(crate) const fn shared_size<T>() -> usize {
     size_of::<(usize, usize, T)>()
 }
 use std::time::Duration;
 
-/// A list of `count` words. The word at each place starts with the value of `first(place)`.
+/// Returns a list of `count` words. The word at each place starts with the value of `first(place)`.
 pub(crate) fn words(count: usize, first: &mut dyn FnMut(usize) -> u64) -> Box<[AtomicU64]> {
     let mut words = Vec::with_capacity(count);
     for place in 0..count {
@@ -96,7 +96,7 @@ impl<T> Lock<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The guard, or `None` while another thread holds it.
+    /// Returns the guard, or `None` while another thread holds it.
     pub(crate) fn try_lock(&self) -> Option<imp::MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),

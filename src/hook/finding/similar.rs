@@ -38,8 +38,8 @@ enum Likeness {
     Letters,
 }
 
-/// Why the rule for `name` has met no call although calls had the names `called`: the name that is
-/// most like it, how often it was called, and the remedy. `None` if no name is like it.
+/// Returns why the rule for `name` has met no call although calls had the names `called`: the name
+/// that is most like it, how often it was called, and the remedy. `None` if no name is like it.
 pub(crate) fn cause_of_silence(name: &str, called: &[(Arc<str>, u64)]) -> Option<String> {
     let mut best: Option<(Likeness, u64, &str)> = None;
     for (other, calls) in called {
@@ -73,7 +73,7 @@ pub(crate) fn is_meant(word: &str, meant: &str) -> bool {
     one == other || letters_apart(&one, &other) <= MOST_LETTERS.min(one.len().min(other.len()) / 3)
 }
 
-/// Why no call can have `name`, judged by its form alone; `None` if a call can.
+/// Returns why no call can have `name`, judged by its form alone; `None` if a call can have it.
 pub(crate) fn oddity(name: &str) -> Option<String> {
     let plain = |text: &str| Some(text.to_owned());
     if let Some(path) = path_behind_method(name) {
@@ -149,7 +149,7 @@ impl Likeness {
     }
 }
 
-/// The likeness of `called` and `name`; `None` if they are not alike.
+/// Returns the likeness of `called` and `name`; `None` if they are not alike.
 fn likeness(name: &str, called: &str) -> Option<Likeness> {
     let ((method, path), (other_method, other_path)) = (split(name), split(called));
     if method.is_some() != other_method.is_some() {
@@ -189,7 +189,7 @@ fn likeness(name: &str, called: &str) -> Option<Likeness> {
     is_misspelt(path, other_path).then_some(Likeness::Letters)
 }
 
-/// The method in a name such as `GET /users`, and the rest.
+/// Returns the method in a name such as `GET /users`, and the rest.
 fn split(name: &str) -> (Option<&str>, &str) {
     match name.split_once(' ') {
         Some((method, path))
@@ -216,7 +216,8 @@ fn is_same_shape(one: &str, other: &str) -> bool {
         && one.split('/').zip(other.split('/')).all(is_same)
 }
 
-/// The part of `template` before a wildcard such as `{*rest}`, if `template` ends with a wildcard.
+/// Returns the part of `template` before a wildcard such as `{*rest}`, if `template` ends with a
+/// wildcard.
 fn before_rest(template: &str) -> Option<&str> {
     let (prefix, name) = template.strip_suffix('}')?.rsplit_once('{')?;
     name.starts_with('*').then_some(prefix)

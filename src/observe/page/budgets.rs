@@ -15,11 +15,11 @@ pub(super) struct PageBudgets(HashMap<String, BudgetSum>);
 struct BudgetSum {
     /// Whether the rule counts each key separately.
     is_by_key: bool,
-    /// Used in the present window, if the rule counts all callers together.
+    /// What was used in the present window, if the rule counts all callers together.
     used: u64,
-    /// Reserved by running calls.
+    /// What running calls have reserved.
     reserved: u64,
-    /// Charged since the start.
+    /// What was charged since the start.
     charged: u64,
     /// The number of calls that reported no cost.
     untold: u64,
