@@ -131,10 +131,12 @@ impl Importance {
         self.0.get()
     }
 
+    /// Returns this importance with another class.
     pub(crate) const fn with_criticality(self, criticality: Criticality) -> Self {
         Self::of_bits(self.bits() & 0xff00 | criticality.index() as u16)
     }
 
+    /// Returns this importance with another cohort.
     pub(crate) const fn with_cohort(self, cohort: Option<Cohort>) -> Self {
         let byte = match cohort {
             None => 0,
@@ -153,6 +155,7 @@ impl Importance {
         Criticality::ALL[self.class()]
     }
 
+    /// Returns whether the call has a cohort.
     #[inline]
     pub(crate) const fn has_cohort(self) -> bool {
         self.bits() >> 8 != 0

@@ -27,6 +27,7 @@ impl Flags {
     /// The flags of a call without settings: inbound, critical, not prioritized.
     pub(crate) const DEFAULT: Self = Self(Importance::of(Criticality::Critical).bits() as u32);
 
+    /// Returns these flags with `flag` set or cleared.
     const fn with(self, flag: u32, is_set: bool) -> Self {
         Self(if is_set {
             self.0 | flag

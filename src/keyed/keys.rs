@@ -121,6 +121,7 @@ impl HotKeys {
         Self::of_table(KeyTable::new(spec.max_keys), spec, now)
     }
 
+    /// Creates the keys over an empty `table`.
     pub(super) fn of_table(table: KeyTable, spec: KeySpec, now: Tick) -> Self {
         let hash = Sip::random();
         Self {

@@ -403,6 +403,7 @@ impl LimiterBuilder {
         })
     }
 
+    /// Checks the settings as [`build`](Self::build) documents.
     fn check(&self) -> Result<(), InvalidSetting> {
         let (threshold, burst) = (self.threshold, self.burst);
         let (interval, max_keys) = (self.interval, self.max_keys);

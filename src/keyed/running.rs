@@ -93,6 +93,7 @@ impl Pinned {
     const NOTHING: u32 = u32::MAX;
     const OVERFLOW: u32 = u32::MAX - 1;
 
+    /// Packs `place` into a number.
     pub(super) const fn at(place: Option<WordPlace>) -> Self {
         Self(match place {
             None => Self::NOTHING,
@@ -101,6 +102,7 @@ impl Pinned {
         })
     }
 
+    /// Returns the place; `None` if there is none.
     pub(super) const fn place(self) -> Option<WordPlace> {
         match self.0 {
             Self::NOTHING => None,

@@ -141,6 +141,7 @@ impl KeyTable {
         Self::of_sets((keys as usize * 2).div_ceil(SLOTS).max(1))
     }
 
+    /// Creates a table of this number of sets.
     pub(super) fn of_sets(sets: usize) -> Self {
         let locks = sets.next_power_of_two().min(MOST_LOCKS);
         let mut own = Vec::with_capacity(sets);
@@ -412,6 +413,7 @@ impl KeyTable {
         [first, if second < sets { second } else { second - sets }]
     }
 
+    /// Returns whether the slot `index` is in the home of the key `tag`.
     #[cfg(all(test, not(sentinel_loom)))]
     pub(super) fn is_home(&self, index: u32, tag: u64) -> bool {
         let home = self.sets_of(tag)[0] * SLOTS + favourite(tag);
@@ -435,6 +437,7 @@ impl KeyTable {
         }))
     }
 
+    /// Returns the slot with the word at `place`.
     #[inline(always)]
     fn slot(&self, place: WordPlace) -> &KeySlot {
         match place {

@@ -218,6 +218,7 @@ impl Counters {
         self.later.get_or_init(Box::default)
     }
 
+    /// The rare counters, if they have been created.
     fn rare(&self) -> Option<&RareCounters> {
         Some(self.later.get()?.rare.get()?)
     }
@@ -363,6 +364,7 @@ impl Counters {
         }
     }
 
+    /// Counts a call that a panic ended.
     pub(super) fn panicked(&self) {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }

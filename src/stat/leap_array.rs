@@ -535,6 +535,7 @@ impl LeapArray {
         (cut.stamp() == stamp(bucket)).then_some(cut)
     }
 
+    /// Returns the slot of the checkpoint of `bucket`. Other buckets share this slot.
     #[inline]
     pub(super) fn cut_cell(&self, bucket: u64) -> &AtomicU64 {
         match &self.more {

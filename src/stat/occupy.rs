@@ -484,6 +484,7 @@ impl LoanSearch<'_> {
         Some(self.head.granted().wrapping_sub(self.cut(start)?))
     }
 
+    /// The tokens granted before `bucket` opened.
     fn cut(&self, bucket: u64) -> Option<u32> {
         self.array.cut(bucket)
     }
@@ -496,6 +497,7 @@ impl LoanSearch<'_> {
         self.array.held_for(self.bucket, target)
     }
 
+    /// The held tokens, which are read on the first call.
     fn held(&mut self) -> &HeldSums {
         self.held
             .get_or_insert_with(|| HeldSums::of(self.array, self.bucket))

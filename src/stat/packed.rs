@@ -117,10 +117,12 @@ impl HeadWord {
         self.0 & FROZEN != 0
     }
 
+    /// Returns this word with `weight` more granted tokens.
     pub(super) const fn plus(self, weight: u32) -> Self {
         Self(self.0.wrapping_add(Self::tokens(weight)))
     }
 
+    /// Returns this word with `weight` fewer granted tokens.
     pub(super) const fn minus(self, weight: u32) -> Self {
         Self(self.0.wrapping_sub(Self::tokens(weight)))
     }
@@ -129,6 +131,7 @@ impl HeadWord {
         Self(self.0 | SEALED)
     }
 
+    /// Returns this word with the mark that the array has been replaced.
     pub(super) const fn frozen(self) -> Self {
         Self(self.0 | FROZEN | SEALED)
     }
@@ -148,6 +151,7 @@ impl Checkpoint {
         Self(pack(value, bucket, if used { USED } else { 0 }))
     }
 
+    /// The number of tokens granted before the bucket.
     pub(super) const fn value(self) -> u32 {
         high(self.0)
     }
@@ -173,6 +177,7 @@ impl LoanCell {
         Self(pack(count, bucket, 0))
     }
 
+    /// The number of tokens held.
     pub(super) const fn count(self) -> u32 {
         high(self.0)
     }

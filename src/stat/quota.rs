@@ -92,6 +92,7 @@ impl Quota {
         self.limit
     }
 
+    /// What the quota lends to prioritized calls.
     pub(crate) const fn lending(&self) -> Lending {
         self.lending
     }
