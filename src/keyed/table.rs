@@ -348,6 +348,8 @@ impl KeyTable {
         self.take_unknown(tag, &judge, true)
     }
 
+    /// Judges a call of a key that was not found. If there is room for the key and the call passes,
+    /// gives the key a slot. If there is no room, the overflow word judges the call.
     fn take_unknown(
         &self,
         tag: u64,
