@@ -91,7 +91,8 @@ impl Stripes {
     }
 }
 
-/// Returns the stripe of this thread. Threads that are started one after the other get different stripes.
+/// Returns the stripe of this thread. Threads that are started one after the other get different
+/// stripes.
 pub(crate) fn own_stripe() -> usize {
     let number = |own: &Cell<Option<usize>>| {
         own.get().unwrap_or_else(|| {

@@ -220,9 +220,9 @@ impl Blocked {
     /// caller that is not allowed), or if the time is not known (isolation, where it depends on
     /// when a call ends; a system rule; a breaker that was opened by hand). It is 2 to 5 s for a
     /// call whose class gets idle workers only, because an [`AdaptiveRule`](crate::AdaptiveRule)
-    /// has shut a class above it: so clients do not come back together. Zero where a limit on
-    /// concurrent calls of one value refused: the time is not known there either, but the call can
-    /// pass. A rule on [costs](crate::FlowRule::cost) says when its window has room for what the
+    /// has shut a class above it: so clients do not come back together. It is zero if a limit on
+    /// concurrent calls of one value refused the call: the time is not known, but the call can pass
+    /// later. A rule on [costs](crate::FlowRule::cost) says when its window has room for what the
     /// call reserves, and one second if only reservations of running calls are in the way.
     #[doc(alias("Retry-After", "wait_time"))]
     #[must_use]

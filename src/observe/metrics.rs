@@ -177,8 +177,8 @@ impl Metrics {
     }
 
     /// Sets how many rules of each engine can have series: the first ones in their order. Default:
-    /// 500. 0: none. A rule has up to seven series. `sentinel_rules_left_out` is the number of rules
-    /// without series.
+    /// 500. 0: none. A rule has up to seven series. `sentinel_rules_left_out` is the number of
+    /// rules without series.
     ///
     /// ```
     /// use tower_sentinel::observe::{Metrics, TextFormat};

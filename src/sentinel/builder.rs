@@ -130,8 +130,8 @@ impl Builder {
     /// Each node has a record for each bucket, and for each second of a bucket that is longer than
     /// a second: at most 256 KiB in all. Response times are right as long as the response times of
     /// the calls that end in one bucket add up to less than 12 days: with buckets of an hour, that
-    /// is 300 concurrent calls. The weights that pass in the window must add up to less than 2³¹. See
-    /// [`NodeView`](crate::read::NodeView) for all of this.
+    /// is 300 concurrent calls. The weights that pass in the window must add up to less than 2³¹.
+    /// For these bounds see [`NodeView`](crate::read::NodeView).
     ///
     /// # Errors
     ///
@@ -160,11 +160,12 @@ impl Builder {
     /// resource that is named by the path that axum has matched. A call that itself has the name
     /// `__overflow__` or `-` is not counted with these calls, but under a hash of its name.
     ///
-    /// With the defaults, names that callers make up take at most 20 MiB in all, if each is 256
-    /// bytes long, has been called in several seconds and was refused, by a system rule or a window
-    /// for `*`. Each further rule for `*` adds at most 768 bytes a name with the default buckets,
-    /// 12 MiB for 16 384: with an isolation rule and two breakers in addition to the window that is
-    /// 56 MiB at most. With [`minute(true)`](Self::minute), each resource takes 3.5 KiB more.
+    /// With the defaults, names that callers make up take at most 20 MiB in all. In this worst
+    /// case, each name is 256 bytes long, has been called in several seconds, and was refused by a
+    /// system rule or a window for `*`. Each further rule for `*` adds at most 768 bytes for each
+    /// name with the default buckets, or 12 MiB for 16 384 names. With an isolation rule and two
+    /// breakers in addition to the window, the names take at most 56 MiB. With
+    /// [`minute(true)`](Self::minute), each resource takes 3.5 KiB more.
     pub fn max_resources(mut self, max: usize) -> Self {
         self.config.max_resources = max.max(1);
         self
@@ -257,7 +258,7 @@ impl Builder {
     /// [`histograms_with`](Self::histograms_with).
     ///
     /// Each call costs one more relaxed addition; each resource takes up to 200 bytes more with
-    /// these edges, and the same again with its first call that waits. Origins and contexts have no
+    /// these edges, and as much again after its first call that waits. Origins and contexts have no
     /// histograms. Read them with [`NodeView::rt_histogram`](crate::read::NodeView::rt_histogram).
     ///
     /// ```

@@ -31,12 +31,12 @@ use crate::store::StoreStatus;
 /// resource, origin and entry are explained in the
 /// [glossary](crate::guide::words).
 ///
-/// An engine takes about 42 KiB before its first call, and more where 32 threads or more
-/// can run at once; so does each rule in [shadow mode](crate::Rule::shadow). Each thread
-/// that makes calls takes 1.5 KiB, for all engines together, as a cache of the resources
-/// that it has called lately; the cache keeps no engine alive. To distinguish thousands of
-/// tenants, give them names in one engine, as resources, origins or parameters, instead of
-/// an engine each.
+/// An engine takes about 42 KiB before its first call, and more on a machine that runs 32
+/// threads or more concurrently. Each rule in [shadow mode](crate::Rule::shadow) takes as
+/// much. Each thread that makes calls takes 1.5 KiB, for all engines together, as a cache of
+/// the resources that it has called lately; the cache keeps no engine alive. To distinguish
+/// thousands of tenants, give them names in one engine, as resources, origins or parameters,
+/// instead of an engine each.
 ///
 /// A call may end, and an engine may be dropped, in the destructor of a thread-local
 /// value. Do not make calls, read statistics or reload rules there: the per-thread data of
@@ -363,7 +363,7 @@ impl Sentinel {
     /// places, and when they start they are judged by the rules that gave them these
     /// places. If the reload has changed the buckets of the resource, a call that is dropped
     /// while it waits gives no tokens back to windows, and counts as cancelled. A call that
-    /// meets the reload may wait for a lock, for as long as it takes to rebuild one
+    /// comes during the reload may wait for a lock, for as long as it takes to rebuild one
     /// resource.
     ///
     /// A resource takes over the new rules when it is next called or looked at. It does so
@@ -415,9 +415,9 @@ impl Sentinel {
     /// store](crate::store::WhenDown).
     ///
     /// Call it after the last fork: a forked process has no such task, and cannot start it again
-    /// for the same engine. There each call that finds no permits in the process waits for
+    /// for the same engine. In the forked process, each call that finds no permits waits for
     /// [`store_wait`](crate::store::StoreSettings::store_wait), and is then judged without the
-    /// store; and permits that the process held before the fork can be used in both. An engine that
+    /// store. Permits that were held before the fork can be used in both processes. An engine that
     /// is built before the fork and used only after it can be started in each process.
     ///
     /// # Errors

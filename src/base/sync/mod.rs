@@ -340,7 +340,8 @@ pub(crate) enum Bug {
     LateLooksThenKeeps,
     /// A gauge of reservations that is lowered and raised again has its old value.
     GaugeWithoutVersion,
-    /// A provider's remaining quota is recorded, but calls that have read the old quota are admitted.
+    /// A provider's remaining quota is recorded, but calls that have read the old quota are
+    /// admitted.
     TellWithoutVersion,
     /// A settlement releases its reservation before it books its cost.
     ReleaseBeforeBook,

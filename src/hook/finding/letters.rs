@@ -11,6 +11,8 @@
 pub(crate) fn letters_apart(one: &str, other: &str) -> usize {
     let (one, other): (Vec<_>, Vec<_>) = (one.chars().collect(), other.chars().collect());
     let width = other.len() + 1;
+    // For each `i` and `j`, the distance of the first `i` letters of `one` and the first `j`
+    // letters of `other`.
     let mut table = vec![0; (one.len() + 1) * width];
     for i in 0..=one.len() {
         for j in 0..=other.len() {
