@@ -22,7 +22,7 @@ use crate::store::{LeaseFound, SharedQuota, Validity};
 /// takes the full path.
 ///
 /// Nearly always no slot is needed, and the ring grants the tokens in one attempt. Other cases are
-/// in separate functions, so that this function keeps no values alive across calls.
+/// in separate functions, so that this function need not save registers around calls.
 #[inline(always)]
 pub(crate) fn try_after_lease(resource: &Resource, call: &Call<'_>, now: Glance) -> Option<Tick> {
     let weight = call.weight;

@@ -99,7 +99,7 @@ pub(crate) fn judge(
 }
 
 /// Refuses a call that a check has blocked before its nodes were known. Looks up the nodes here, as
-/// the refusal counts on all of them.
+/// the refusal is recorded on each of them.
 #[cold]
 fn refuse_early(
     engine: EngineRef<'_>,
