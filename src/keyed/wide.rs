@@ -141,29 +141,15 @@ impl HotKeys {
             return Err(refused(now, None));
         }
         let time = self.bucket_time(now);
-        let mut number = time.number;
-        loop {
-            let taken = self.close_bucket(key, number - 1).and_then(|before| {
-                self.change_bucket(key, number, true, &|bucket| {
-                    if bucket.is_closed {
-                        return Err(LATE);
-                    }
-                    let counts = WideCounts {
-                        number,
-                        before,
-                        newest: bucket.count,
-                    };
-                    match counts.wait_ns(time, limit, weight) {
-                        0 => Ok(bucket.counting(bucket.count + weight)),
-                        wait_ns => Err(wait_ns),
-                    }
-                })
-            });
-            match taken {
-                Ok(change) => return Ok(change),
-                Err(Some(LATE)) => number = self.wide_counts(key, time).number.max(number),
-                Err(wait_ns) => return Err(refused(now, wait_ns)),
-            }
+        let taken = self.change_newest(key, time, &|counts| match counts
+            .wait_ns(time, limit, weight)
+        {
+            0 => Ok(counts.newest + weight),
+            wait_ns => Err(wait_ns),
+        });
+        match taken {
+            Ok((_, change)) => Ok(change),
+            Err(wait_ns) => Err(refused(now, wait_ns)),
         }
     }
 
@@ -176,38 +162,16 @@ impl HotKeys {
         limit: u32,
         units: u32,
     ) -> (u32, u32) {
-        let time = self.bucket_time(now);
-        let mut number = time.number;
-        let charged = loop {
-            let change = self.close_bucket(key, number - 1).and_then(|_| {
-                self.change_bucket(key, number, true, &|bucket| {
-                    if bucket.is_closed {
-                        return Err(LATE);
-                    }
-                    let count = bucket.count.saturating_add(units).min(MAX_TOKENS);
-                    Ok(bucket.counting(count))
-                })
-            });
-            let Ok(change) = change else {
-                number = self.wide_counts(key, time).number.max(number);
-                continue;
-            };
-            let [before, after] = [change.before, change.after].map(BucketWord::of);
-            let before = if before.number == number {
-                before.count
-            } else {
-                0
-            };
-            break after.count - before;
-        };
-        let over = self
-            .wide_counts(key, time)
+        let charge = |counts: WideCounts| Ok(counts.newest.saturating_add(units).min(MAX_TOKENS));
+        let changed = self.change_newest(key, self.bucket_time(now), &charge);
+        let (found, change) = changed.expect("no charge is refused");
+        let newest = BucketWord::of(change.after).count;
+        let charged = newest - found.newest;
+        let over = WideCounts { newest, ..found }
             .sum()
             .saturating_sub(limit.into());
-        (
-            charged,
-            u32::try_from(over).unwrap_or(u32::MAX).min(charged),
-        )
+        let over = u32::try_from(over).unwrap_or(u32::MAX);
+        (charged, over.min(charged))
     }
 
     /// Returns when `key` has room for `weight` tokens, or `None` if it never has.
@@ -290,6 +254,44 @@ impl HotKeys {
             number,
             before: count_in(number - 1),
             newest: count_in(number),
+        }
+    }
+
+    /// Changes the count of the bucket of `time`, or of the newest bucket if that is later, once the
+    /// bucket before it is closed. `change` returns the new count, or the nanoseconds to wait.
+    /// Returns what the key had spent before the change.
+    fn change_newest(
+        &self,
+        key: Digest,
+        time: BucketTime,
+        change: &dyn Fn(WideCounts) -> Result<u32, u64>,
+    ) -> Result<(WideCounts, WordChange), Option<u64>> {
+        let mut number = time.number;
+        loop {
+            let changed = self.close_bucket(key, number - 1).and_then(|before| {
+                let counts = |newest| WideCounts {
+                    number,
+                    before,
+                    newest,
+                };
+                let change = self.change_bucket(key, number, true, &|bucket| {
+                    if bucket.is_closed {
+                        return Err(LATE);
+                    }
+                    Ok(bucket.counting(change(counts(bucket.count))?))
+                })?;
+                let found = BucketWord::of(change.before);
+                let newest = if found.number == number {
+                    found.count
+                } else {
+                    0
+                };
+                Ok((counts(newest), change))
+            });
+            match changed {
+                Err(Some(LATE)) => number = self.wide_counts(key, time).number.max(number),
+                changed => return changed,
+            }
         }
     }
 

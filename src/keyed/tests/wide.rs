@@ -42,6 +42,16 @@ fn a_wide_window_gives_the_same_answers_as_a_window_in_one_word() {
 }
 
 #[test]
+fn a_key_of_wide_windows_takes_64_bytes() {
+    let narrow = keys(Counting::Window, SECOND).footprint();
+    let second = wide().footprint() - narrow;
+    // Each table has 1 000 places, and its locks.
+    for table in [narrow, second] {
+        assert!((32_000..36_096).contains(&table), "{table}");
+    }
+}
+
+#[test]
 fn a_wide_window_can_count_up_to_the_largest_limit() {
     let (keys, key) = (wide(), digest(1));
     let limit = keys.limit(f64::from(MOST), 0);
