@@ -124,6 +124,26 @@ fn lengths() -> Vec<Duration> {
     lengths
 }
 
+/// Checks that `engine` refuses `call` a second before the end of a period of this length, in which
+/// five calls may pass.
+async fn refused_for_a_second(
+    engine: &Sentinel,
+    call: Call<'_>,
+    kind: BlockKind,
+    length: Duration,
+) {
+    let blocked = engine.enter(call).await.unwrap_err();
+    assert_eq!((blocked.kind(), blocked.rule()), (kind, "quota"));
+    let after = blocked.retry_after().unwrap();
+    assert!(after >= SECOND && after < SECOND + ms(1), "{after:?}");
+    // The hours of the first period are the end of a whole month.
+    let whole = if length < DAY { DAY * 31 } else { length };
+    let limit = (blocked.limit(), blocked.interval());
+    assert_eq!(limit, (Some(5), Some(whole)));
+    let never = engine.enter(call.batch(6)).await.unwrap_err();
+    assert_eq!(never.retry_after(), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_value_has_one_quota_in_each_month_over_all_engines() {
     for rule in [month(5), month(5).exact()] {
@@ -138,20 +158,7 @@ async fn each_value_has_one_quota_in_each_month_over_all_engines() {
             assert_eq!(pair.passed(by("y").tier("pro")).await, 0);
             assert_eq!(pair.passed(by("z")).await, 1);
             for (engine, _) in &pair.engines {
-                let blocked = engine.enter(by("x")).await.unwrap_err();
-                assert_eq!(
-                    (blocked.kind(), blocked.rule()),
-                    (BlockKind::Keyed, "quota")
-                );
-                let after = blocked.retry_after().unwrap();
-                assert!(after >= SECOND && after < SECOND + ms(1), "{after:?}");
-                let whole = if length < DAY { DAY * 31 } else { length };
-                assert_eq!(
-                    (blocked.limit(), blocked.interval()),
-                    (Some(5), Some(whole))
-                );
-                let never = engine.enter(by("x").batch(6)).await.unwrap_err();
-                assert_eq!(never.retry_after(), None);
+                refused_for_a_second(engine, by("x"), BlockKind::Keyed, length).await;
                 let view = &engine.node("r").unwrap().shared_keyed_rules()[0];
                 assert_eq!((view.limit("x"), view.left("x")), (Some(5), Some(0)));
             }
@@ -175,17 +182,7 @@ async fn all_callers_have_one_quota_in_each_month_over_all_engines() {
             pair.until(end - SECOND).await;
             assert_eq!(pair.passed(from("a")).await, 0);
             for (engine, _) in &pair.engines {
-                let blocked = engine.enter(from("a")).await.unwrap_err();
-                assert_eq!((blocked.kind(), blocked.rule()), (BlockKind::Flow, "quota"));
-                let after = blocked.retry_after().unwrap();
-                assert!(after >= SECOND && after < SECOND + ms(1), "{after:?}");
-                let whole = if length < DAY { DAY * 31 } else { length };
-                assert_eq!(
-                    (blocked.limit(), blocked.interval()),
-                    (Some(5), Some(whole))
-                );
-                let never = engine.enter(from("a").batch(6)).await.unwrap_err();
-                assert_eq!(never.retry_after(), None);
+                refused_for_a_second(engine, from("a"), BlockKind::Flow, length).await;
             }
             pair.until(end + ms(1)).await;
         }

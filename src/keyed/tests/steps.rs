@@ -257,6 +257,20 @@ impl Pair {
         }
     }
 
+    /// Runs `steps` from `begin` on, with waits that are `pace` times as long.
+    fn run(&mut self, steps: Vec<Step>, begin: u64, pace: u64) {
+        let mut now = begin;
+        for step in steps {
+            match step {
+                Step::Wait(by) => now += by * pace,
+                Step::Take { key, n } => self.take(now, key, n),
+                Step::GiveBack(index) if !self.held.is_empty() => self.refund(now, index),
+                Step::End(index) if !self.held.is_empty() => self.end(index),
+                Step::GiveBack(_) | Step::End(_) => {}
+            }
+        }
+    }
+
     /// The oracle of `key`, or of the shared word.
     fn exact_of(&mut self, key: u64, is_overflow: bool) -> &mut Exact {
         if is_overflow {
@@ -281,16 +295,7 @@ proptest! {
     ) {
         let mut pair = Pair::new(count, Duration::from_millis(interval_ms), limits, sets);
         // Starts at 0, or a few buckets before bucket numbers wrap.
-        let mut now = begin * interval_ms * MS / 2;
-        for step in steps {
-            match step {
-                Step::Wait(by) => now += by,
-                Step::Take { key, n } => pair.take(now, key, n),
-                Step::GiveBack(index) if !pair.held.is_empty() => pair.refund(now, index),
-                Step::End(index) if !pair.held.is_empty() => pair.end(index),
-                Step::GiveBack(_) | Step::End(_) => {}
-            }
-        }
+        pair.run(steps, begin * interval_ms * MS / 2, 1);
     }
 
     #[test]
@@ -318,16 +323,7 @@ proptest! {
             CalendarPeriod::Day => 86_400,
             CalendarPeriod::Month => 31 * 86_400,
         };
-        let mut now = begin * DAY_NS;
-        for step in steps {
-            match step {
-                Step::Wait(by) => now += by * pace,
-                Step::Take { key, n } => pair.take(now, key, n),
-                Step::GiveBack(index) if !pair.held.is_empty() => pair.refund(now, index),
-                Step::End(index) if !pair.held.is_empty() => pair.end(index),
-                Step::GiveBack(_) | Step::End(_) => {}
-            }
-        }
+        pair.run(steps, begin * DAY_NS, pace);
     }
 
     /// The tables have eight sets, so that every key gets slots in both tables: the oracle does not
@@ -344,16 +340,7 @@ proptest! {
         let [even, odd] = [(); 2].map(|()| KeyTable::of_sets(8));
         let keys = HotKeys::of_table(even, spec, Tick::ZERO).with_odd_buckets(odd);
         let mut pair = Pair::of(keys, (count, interval), limits, 8);
-        let mut now = begin * interval_s * 1_000 * MS / 2;
-        for step in steps {
-            match step {
-                Step::Wait(by) => now += by * interval_s,
-                Step::Take { key, n } => pair.take(now, key, n),
-                Step::GiveBack(index) if !pair.held.is_empty() => pair.refund(now, index),
-                Step::End(index) if !pair.held.is_empty() => pair.end(index),
-                Step::GiveBack(_) | Step::End(_) => {}
-            }
-        }
+        pair.run(steps, begin * interval_s * 1_000 * MS / 2, interval_s);
         prop_assert_eq!(pair.keys.overflows(), 0);
     }
 
