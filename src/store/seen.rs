@@ -90,3 +90,22 @@ impl Here {
         }
     }
 }
+
+#[cfg(all(test, not(sentinel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_lose_the_drift_of_the_time_that_is_left() {
+        let (day, rest) = (Duration::from_secs(86_400), Duration::from_secs(10));
+        let sent = Tick::from_millis(5_000);
+        let seen = Seen::new(7, rest, sent, sent);
+        // A ten-thousandth of ten seconds, whatever the length of the bucket.
+        let end = sent + Duration::from_millis(9_999);
+        assert_eq!((seen.end, seen.next), (end, sent + rest));
+        // Without another answer, each later bucket adds the drift of its length.
+        let here = seen.at(sent + rest, day);
+        assert_eq!((here.number, here.next), (8, sent + rest + day));
+        assert_eq!(here.end, end + (day - Duration::from_millis(8_640)));
+    }
+}
