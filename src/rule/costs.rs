@@ -47,66 +47,34 @@ pub(crate) struct Accounts {
     pub(crate) shared: SmallVec<LeaseAccount, 1>,
 }
 
-/// A report of a call about its cost. It is applied to each account of the call that counts the
+/// A report about the cost of a call. It is applied to each account of the call that counts the
 /// unit, with the budget of the account's rule.
-trait CostReport {
-    /// Applies the report to `account`, which is an account of `budget`.
-    fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, account: &Account);
-}
-
-/// Charges further units.
-struct Charge {
-    now: Tick,
-    units: u32,
-    /// Whether every rule has budget left.
-    has_budget: bool,
-}
-
-/// Charges further units, without checking whether the rules have budget left.
-struct Add {
-    now: Tick,
-    units: u32,
-}
-
-/// Settles the call at a total cost.
-struct Settle {
-    now: Tick,
-    total: u32,
-}
-
-/// Reports what a provider has left until its reset.
-struct ProviderReport {
-    now: Tick,
-    left: u32,
-    reset: Duration,
+#[derive(Clone, Copy, Debug)]
+enum CostReport {
+    /// Charges further units.
+    Charge(u32),
+    /// Charges further units, without checking whether the rules have budget left.
+    Add(u32),
+    /// Settles the call at a total cost.
+    Settle(u32),
+    /// Reports what a provider has left until its reset.
+    ProviderLeft { left: u32, reset: Duration },
 }
 
 // === impl CostReport ===
 
-impl CostReport for Charge {
+impl CostReport {
+    /// Applies the report to `account`, which is an account of `budget`. Returns false if a charge
+    /// leaves no budget.
     #[inline]
-    fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, account: &Account) {
-        self.has_budget &= budget.charge(account, self.now, self.units);
-    }
-}
-
-impl CostReport for Add {
-    #[inline]
-    fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, account: &Account) {
-        budget.add(account, self.now, self.units);
-    }
-}
-
-impl CostReport for Settle {
-    #[inline]
-    fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, account: &Account) {
-        budget.settle(account, self.now, self.total);
-    }
-}
-
-impl CostReport for ProviderReport {
-    fn apply<L: CostLedger + ?Sized>(&mut self, budget: &L, _: &Account) {
-        budget.note_provider_left(self.now, self.left, self.reset);
+    fn apply<L: CostLedger + ?Sized>(self, now: Tick, budget: &L, account: &Account) -> bool {
+        match self {
+            Self::Charge(units) => return budget.charge(account, now, units),
+            Self::Add(units) => budget.add(account, now, units),
+            Self::Settle(total) => budget.settle(account, now, total),
+            Self::ProviderLeft { left, reset } => budget.note_provider_left(now, left, reset),
+        }
+        true
     }
 }
 
@@ -234,23 +202,17 @@ impl CostRules {
     /// Charges a call `units` more of `unit`. Returns whether every rule on this unit has budget
     /// left for it.
     pub(crate) fn charge(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) -> bool {
-        let mut charge = Charge {
-            now,
-            units,
-            has_budget: true,
-        };
-        self.report(accounts, unit, &mut charge);
-        charge.has_budget
+        self.report(accounts, now, unit, CostReport::Charge(units))
     }
 
     /// Charges a call `units` more of `unit`, as `charge` does, but does not check the budgets.
     pub(crate) fn add(&self, accounts: &Accounts, now: Tick, unit: &str, units: u32) {
-        self.report(accounts, unit, &mut Add { now, units });
+        self.report(accounts, now, unit, CostReport::Add(units));
     }
 
     /// Settles a call at a `total` cost of `unit`.
     pub(crate) fn settle(&self, accounts: &Accounts, now: Tick, unit: &str, total: u32) {
-        self.report(accounts, unit, &mut Settle { now, total });
+        self.report(accounts, now, unit, CostReport::Settle(total));
     }
 
     /// Passes on what a provider has reported: `left` units of `unit` until `reset` has passed.
@@ -261,34 +223,37 @@ impl CostRules {
         (unit, left): (&str, u32),
         reset: Duration,
     ) {
-        self.report(accounts, unit, &mut ProviderReport { now, left, reset });
+        let report = CostReport::ProviderLeft { left, reset };
+        self.report(accounts, now, unit, report);
     }
 
     /// Applies `report` to each account of the call that counts `unit`. Notes the unit if no rule
-    /// counts it.
-    #[inline]
-    fn report<R: CostReport>(&self, accounts: &Accounts, unit: &str, report: &mut R) {
-        let mut is_counted = false;
+    /// counts it. Returns false if a charge leaves one of the rules without budget.
+    // Always inlined, so that each caller has only the code of its kind of report.
+    #[inline(always)]
+    fn report(&self, accounts: &Accounts, now: Tick, unit: &str, report: CostReport) -> bool {
+        let (mut is_counted, mut has_budget) = (false, true);
         for (place, rule) in self.all.iter().enumerate() {
             let Some(account) = accounts.all.get(place) else {
                 break;
             };
             if rule.unit() == unit {
                 is_counted = true;
-                report.apply(&rule.budget, account);
+                has_budget &= report.apply(now, &rule.budget, account);
             }
         }
         if self.has_keyed_or_shared() {
             self.each_keyed_or_shared(accounts, &mut |of, budget, account| {
                 if of == unit {
                     is_counted = true;
-                    report.apply(budget, account);
+                    has_budget &= report.apply(now, budget, account);
                 }
             });
         }
         if !is_counted {
             self.note_stray(unit);
         }
+        has_budget
     }
 
     /// Notes a `unit` that a call has named and that no account of the call counts, unless another
