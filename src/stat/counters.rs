@@ -2,12 +2,10 @@
 //!
 //! A request costs one addition at its end: one `fetch_add` to `done` adds the call and its
 //! response time, `[ rt in µs:40 | calls:24 ]`. The carry from the calls into the times is
-//! subtracted on reading. The difference of two checkpoints decodes exactly under three bounds. In
-//! one second, fewer than 2²³ calls end, because a checkpoint computes their full number from the
-//! total noted in the previous second. In one bucket, response times add up to less than 12.7 days.
-//! In one second, they add up to less than 12.3 days, because their full total is noted once a
-//! second. Rare events (refusals, errors, weights other than 1) have separate words, which the
-//! common path does not touch.
+//! subtracted on reading, and the full number of calls is a [wide total](super::wide). The difference
+//! of two checkpoints decodes exactly under two bounds. In one bucket, response times add up to less
+//! than 12.7 days. In one second, they add up to less than 12.3 days. Rare events (refusals, errors,
+//! weights other than 1) have separate words, which the common path does not touch.
 //!
 //! The seconds of the last minute are checkpoints of the same words, so they cost the request
 //! nothing. A node that keeps seconds creates the ring of these checkpoints at its first event
@@ -32,6 +30,7 @@ use super::minute::{Minute, ThisSecond};
 use super::rare::RareCounters;
 use super::shape::Shape;
 use super::slots::{Line, Slots};
+use super::wide::CALLS_PER_NOTE;
 use crate::base::spread::{Stripes, own_stripe};
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Bug, Lock, Ordering, fence, planted};
 use crate::blocked::BlockKind;
@@ -98,9 +97,9 @@ pub(super) struct Counters {
     /// The 64-bit total of passed tokens, as of the newest second. The narrow counter in the ring
     /// adds the tokens passed since.
     pub(super) passed_before: AtomicU64,
-    /// The 64-bit total of the calls in `done`, as of the newest second.
+    /// The 64-bit total of the calls in `done`, as of the newest second or of a later call.
     pub(super) calls_before: AtomicU64,
-    /// The 64-bit total of the response times in `done`, in µs, as of the newest second.
+    /// The 64-bit total of the response times in `done`, in µs, as of the same moment.
     pub(super) rt_before: AtomicU64,
     /// The number of calls that waited and then started.
     pub(super) waits: AtomicU64,
@@ -307,8 +306,12 @@ impl Counters {
             fence(Ordering::Release);
         }
         // Acquire: see `Node::end_without_slot`.
-        self.done
+        let before = self
+            .done
             .fetch_add(rt_us << CALL_BITS | 1, Ordering::Acquire);
+        if before % CALLS_PER_NOTE == 0 {
+            self.note_ended();
+        }
         self.extremes.note_rt(self.bucket(), rt_us as u32);
         if let Some(times) = &self.times {
             times.note_rt(if rt_ns > MAX_RT_NS { u64::MAX } else { rt_us });
@@ -551,14 +554,6 @@ impl Counters {
         let steps = second * u64::from(self.shape.per_second);
         let bucket = steps * (self.shape.step_ns / ring.grid().bucket_ns);
         ring.taken_before(bucket)
-    }
-
-    /// Stores the wide totals. Called once a second, before the narrow counters can wrap.
-    fn note_totals(&self, ring: &LeapArray) {
-        let totals = self.totals(ring);
-        self.passed_before.fetch_max(totals.pass, Ordering::Relaxed);
-        self.calls_before.fetch_max(totals.calls, Ordering::Relaxed);
-        self.rt_before.fetch_max(totals.rt_us, Ordering::Relaxed);
     }
 }
 

@@ -4,14 +4,14 @@ use std::ops::RangeInclusive;
 
 use super::checkpoints::difference;
 use super::counters::{
-    BLOCK, CALL_BITS, CALL_MASK, CALLS, CANCELLED, Counters, ERROR, EXTRA, OCCUPIED, PASS, RT,
-    RT_BITS, SECOND_WORDS, SecondCuts,
+    BLOCK, CALLS, CANCELLED, Counters, ERROR, EXTRA, OCCUPIED, PASS, RT, SECOND_WORDS, SecondCuts,
 };
 use super::event::Event;
 use super::extremes::Extreme;
 use super::histogram::Histogram;
 use super::leap_array::LeapArray;
 use super::totals::{NodeBucket, Totals};
+use super::wide::narrow_rt;
 use crate::base::spread::Stripes;
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::blocked::BlockKind;
@@ -27,8 +27,7 @@ impl Counters {
     pub(super) fn value(&self, word: u32) -> u64 {
         let counter = match word {
             CALLS | RT => {
-                let done = self.done.load(Ordering::Relaxed);
-                let calls = self.wide_calls(done);
+                let (done, calls) = self.done_and_calls();
                 let is_rt = word == RT;
                 return if is_rt { narrow_rt(done, calls) } else { calls };
             }
@@ -64,13 +63,6 @@ impl Counters {
             sum = sum.wrapping_add(word.load(Ordering::Relaxed));
         }
         sum
-    }
-
-    /// Returns the full number of ended calls. `done` has only its low 24 bits, and a long bucket
-    /// can see more calls.
-    fn wide_calls(&self, done: u64) -> u64 {
-        let before = self.calls_before.load(Ordering::Relaxed);
-        widen(before, done & CALL_MASK, CALL_BITS)
     }
 
     /// Returns the value of `word` for the checkpoint of a second. `passed` returns the passed
@@ -277,14 +269,12 @@ impl Counters {
     /// The counts since the node was created, with the passes of `ring`.
     pub(super) fn totals(&self, ring: &LeapArray) -> Totals {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // `done` is read first. Acquire: pairs with the fence in `complete`, so that for each call
-        // of weight 0 in `done` its −1 in `extra` is read as well. So `complete` never exceeds the
-        // weight of the calls that came before this reading ended.
-        let done = self.done.load(Ordering::Acquire);
-        let calls = self.wide_calls(done);
-        let rt_us = widen_up(load(&self.rt_before), narrow_rt(done, calls), RT_BITS);
+        // The ended calls are read first, so that for each of weight 0 its −1 in `extra` is read as
+        // well. So `complete` never exceeds the weight of the calls that came before this reading
+        // ended.
+        let (calls, rt_us) = self.ended();
         Totals {
-            pass: widen(load(&self.passed_before), u64::from(ring.taken_now()), 32),
+            pass: self.passed_in_all(ring),
             block: self.blocked(),
             complete: completed(calls, load(&self.extra) as i64),
             error: load(&self.error),
@@ -339,26 +329,6 @@ const fn sign_extend(difference: u64) -> i64 {
     (difference << 24) as i64 >> 24
 }
 
-/// The response times in `done`, modulo 2⁴⁰, without the carry of its `calls` into them.
-const fn narrow_rt(done: u64, calls: u64) -> u64 {
-    (done >> CALL_BITS).wrapping_sub(calls >> CALL_BITS) & (u64::MAX >> CALL_BITS)
-}
-
-/// The wide value nearest to `before` whose low `bits` bits are `narrow`.
-const fn widen(before: u64, narrow: u64, bits: u32) -> u64 {
-    let shift = 64 - bits;
-    let ahead = (narrow.wrapping_sub(before) << shift) as i64 >> shift;
-    before.wrapping_add_signed(ahead)
-}
-
-/// Like [`widen`], for a total that only grows. It can be ahead of `before` by up to 31/32 of its
-/// range. It can be behind by at most 1/32, if another thread has noted a newer total meanwhile.
-const fn widen_up(before: u64, narrow: u64, bits: u32) -> u64 {
-    let behind = 1 << (bits - 5);
-    let ahead = narrow.wrapping_sub(before).wrapping_add(behind) & (u64::MAX >> (64 - bits));
-    before.wrapping_add(ahead).wrapping_sub(behind)
-}
-
 #[cfg(all(test, not(sentinel_loom)))]
 mod tests {
     use std::sync::Arc;
@@ -366,32 +336,6 @@ mod tests {
     use super::super::leap_array::Grid;
     use super::super::shape::Shape;
     use super::*;
-
-    #[test]
-    fn widen_follows_a_narrow_counter_over_its_wrap() {
-        let mut wide = 0;
-        let mut truth = 0_u64;
-        for step in [1, 100, CALL_MASK / 2, 7, CALL_MASK / 2, 3, 0] {
-            truth += step;
-            wide = widen(wide, truth & CALL_MASK, CALL_BITS);
-            assert_eq!(wide, truth);
-        }
-        // A refund makes the counter smaller.
-        assert_eq!(widen(1 << 32, u64::from(u32::MAX), 32), (1 << 32) - 1);
-    }
-
-    #[test]
-    fn widen_up_follows_growth_by_more_than_half_of_the_range() {
-        let mut wide = 0;
-        let mut truth = 0_u64;
-        for step in [1, (31 << 35) - 1, 7, 20 << 35, 0] {
-            truth += step;
-            wide = widen_up(wide, truth & (u64::MAX >> CALL_BITS), RT_BITS);
-            assert_eq!(wide, truth);
-        }
-        // A value that was read before another thread noted a newer total.
-        assert_eq!(widen_up(1 << 40, (1 << 40) - 5, RT_BITS), (1 << 40) - 5);
-    }
 
     #[test]
     fn a_second_includes_no_pass_of_the_next_second() {

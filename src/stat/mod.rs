@@ -70,6 +70,7 @@ mod table;
 mod totals;
 mod turn;
 mod view;
+mod wide;
 mod window;
 
 #[cfg(feature = "serde")]

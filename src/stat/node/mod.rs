@@ -44,7 +44,7 @@ use crate::clock::Tick;
 ///
 /// * the weights that pass add up to less than 2³¹ in the window and in each second,
 /// * the weights that are refused add up to less than 2⁴⁰ in one bucket and in one second,
-/// * fewer than 2²³ calls end in each second, and
+/// * fewer than 2²² calls end while a thread is held up right at the end of a call, and
 /// * the response times of one bucket, and of one second, add up to less than 12 days: in a
 ///   bucket of an hour, that is 300 concurrent calls.
 ///

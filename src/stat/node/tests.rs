@@ -1,6 +1,7 @@
 //! Tests of nodes: nodes over several rings, figures after pauses, ranges of counters, and the size
 //! of a node.
 
+use super::super::counters::CALL_BITS;
 use super::super::packed::Checkpoint;
 use super::super::quota::Lending;
 use super::*;
@@ -183,6 +184,26 @@ fn buckets_are_consistent_if_the_ring_is_far_ahead() {
     let buckets = node.buckets(at(200));
     let seen: Vec<_> = buckets.iter().map(|b| (b.start(), b.pass())).collect();
     assert_eq!(seen, [(at(59_500), 0), (at(60_000), 3)]);
+}
+
+#[test]
+fn more_calls_than_the_narrow_counter_holds_end_in_one_step() {
+    let at = Tick::from_millis;
+    let rt = Duration::from_millis(1);
+    let node = Node::new(Duration::from_secs(1), 2, at(0)).unwrap();
+    // 40 times 2²⁰ calls, two and a half ranges: all but the first are added directly to the counter.
+    let (rounds, others) = (40, (1 << 20) - 1);
+    for round in 0..rounds {
+        node.complete(at(0), 1, rt, Outcome::Success);
+        let others_and_rt = others | (others * 1_000) << CALL_BITS;
+        node.counters
+            .done
+            .fetch_add(others_and_rt, Ordering::Relaxed);
+        assert_eq!(node.totals(at(0)).calls(), (round + 1) << 20);
+    }
+    assert_eq!(node.totals(at(0)).complete(), rounds << 20);
+    assert_eq!(node.sum(at(500), Event::Complete), rounds << 20);
+    assert_eq!(node.totals(at(1_000)).rt(), rt * (rounds << 20) as u32);
 }
 
 #[test]
