@@ -263,3 +263,20 @@ async fn a_value_that_floods_costs_the_store_little() {
     let draws = fleet.store.draws() - before;
     assert!((1..=101).contains(&draws), "{draws}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_five_million_is_one_over_all_engines() {
+    let fleet = Fleet::of_minutes::<2>(rule(5_000_000)).await;
+    let [one, two] = [fleet.engine(0), fleet.engine(1)];
+    let mut first = one.enter(chat("ann", 1_000_000)).await.unwrap();
+    for engine in [two, one, two, one] {
+        assert!(passes(engine, chat("ann", 1_000_000)).await);
+    }
+    let refused = two.enter(chat("ann", 1)).await.unwrap_err();
+    assert_eq!(refused.limit(), Some(5_000_000));
+    // What the first call does not use is free in the other process.
+    first.settle("tokens", 1_000);
+    a_moment().await;
+    assert!(passes(two, chat("ann", 999_000)).await);
+    assert!(!passes(one, chat("ann", 1)).await);
+}

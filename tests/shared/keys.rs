@@ -7,9 +7,9 @@ use tokio::time::timeout;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_sentinel::key::Bearer;
 use tower_sentinel::store::{Fault, StoreErrorKind, WhenDown};
-use tower_sentinel::{BlockKind, Call, FlowRule, KeyedRule, MissingKey, SentinelLayer};
+use tower_sentinel::{BlockKind, Call, FlowRule, KeyedRule, MissingKey, Rules, SentinelLayer};
 
-use super::{Fleet, SECOND};
+use super::{Fleet, SECOND, ms};
 
 #[tokio::test(start_paused = true)]
 async fn callers_who_are_refused_cost_the_store_nothing() {
@@ -233,4 +233,58 @@ async fn a_secret_that_each_process_hashes_by_itself_is_refused_loudly() {
     let request = Request::get("/v1").header("authorization", "Bearer k-1f9c");
     let response = service.oneshot(request.body(()).unwrap()).await.unwrap();
     assert_eq!(response.status(), 403);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_may_have_more_than_a_lease_holds() {
+    const MOST: u32 = (1 << 31) - 1;
+    let keyed = KeyedRule::per("/v1", 2_000_000, 30 * 86_400 * SECOND)
+        .window()
+        .tier("most", MOST)
+        .shared();
+    // A window shorter than a second has no such limit where it is not shared.
+    let short = FlowRule::per("/v2", 2_000_000, ms(500))
+        .by_origin()
+        .shared();
+    let fleet = Fleet::new::<2>(Rules::new().with(keyed).with(short)).await;
+    let month = |user| Call::new("/v1").param(user);
+    let million = |call: Call<'static>| call.batch(1_000_000);
+    for call in [month("ann"), Call::new("/v2").origin("ann")] {
+        assert_eq!(fleet.passed(2, million(call)).await, 2);
+        let refused = fleet.engine(0).enter(call).await.unwrap_err();
+        assert_eq!(refused.limit(), Some(2_000_000));
+    }
+    assert_eq!(fleet.passed(4, month("bob").batch(500_000)).await, 4);
+    assert_eq!(fleet.passed(4, month("bob")).await, 0);
+    let most = month("eve").tier("most");
+    assert_eq!(fleet.passed(127, most.batch(Call::MAX_WEIGHT)).await, 127);
+    // 2²⁴ − 1 are left.
+    let rest = most.batch(((1 << 24) - 1) / 15);
+    assert_eq!(fleet.passed(15, rest).await, 15);
+    assert_eq!(fleet.passed(2, most).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_larger_than_a_lease_leave_little_of_a_quota_unused() {
+    let limit = 128 * Call::MAX_WEIGHT - 1;
+    let rule = KeyedRule::per_hour("/v1", limit).window().shared();
+    let fleet = Fleet::new::<1>(rule).await;
+    let call = Call::new("/v1").param("ann").batch(Call::MAX_WEIGHT);
+    let mut passed = 0;
+    for _ in 0..150 {
+        passed += fleet.passed(1, call).await;
+        // The demand becomes far more than a lease holds.
+        tokio::time::sleep(ms(5)).await;
+    }
+    // The last of 127 can lack what is in the lease.
+    assert!((126..=127).contains(&passed), "{passed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_calls_get_all_of_a_large_quota() {
+    let rule = KeyedRule::per_hour("/v1", 1_100_000).window().shared();
+    let fleet = Fleet::new::<2>(rule).await;
+    let ann = Call::new("/v1").param("ann");
+    assert_eq!(fleet.passed(11_001, ann.batch(100)).await, 11_000);
+    assert_eq!(fleet.passed(9, ann).await, 0);
 }

@@ -63,20 +63,21 @@ fn what_cannot_be_shared_says_why() {
             "between 0 and 2147483647",
         ),
         (
-            FlowRule::per_second("/v1", 1 << 20)
+            FlowRule::per_second("/v1", 1 << 31)
                 .by_origin()
                 .shared()
                 .into(),
             "threshold",
-            "between 0 and 1048575",
+            "between 0 and 2147483647",
         ),
         (
-            KeyedRule::per_second("/v1", 1 << 20)
+            KeyedRule::per_second("/v1", (1 << 30) + 1)
                 .window()
+                .cost("tokens")
                 .shared()
                 .into(),
             "threshold",
-            "between 0 and 1048575",
+            "between 0 and 1073741824",
         ),
         (
             KeyedRule::concurrency("/v1", 3).shared().into(),

@@ -19,7 +19,6 @@ use super::threshold::whole_rate;
 use super::whose::{Basis, Who};
 use crate::base::number::{Number, WholeNumber};
 use crate::clock::{CalendarPeriod, SHORTEST_INTERVAL};
-use crate::keyed::MOST_IN_WINDOW;
 use crate::stat::{Lending, MAX_TOKENS, Quota};
 
 /// The maximum number of buckets of one window: each takes memory in every node, and time in the
@@ -290,10 +289,11 @@ impl FlowRule {
     ///
     /// The quotas are kept in a table like that of a [`KeyedRule`](crate::KeyedRule), which takes
     /// 32 bytes per origin, allocated up front for [`max_origins`](crate::Builder::max_origins)
-    /// origins. Its windows have two buckets, are not [strict](Self::strict) and do not lend. The
-    /// threshold is at most 1 048 575. A call that waits for another rule is counted in the table
-    /// when it arrives. A [reload](crate::Sentinel::reload) that changes the interval resets the
-    /// table: every origin then has its whole quota again.
+    /// origins; for thresholds above 1 048 575 it takes 64 bytes. Such a threshold needs an interval
+    /// of at least a second, unless the rule is [shared](Self::shared). The windows have two
+    /// buckets, are not [strict](Self::strict) and do not lend. A call that waits for another rule
+    /// is counted in the table when it arrives. A [reload](crate::Sentinel::reload) that changes the
+    /// interval resets the table: every origin then has its whole quota again.
     ///
     /// If each origin needs [`strict`](Self::strict), [`buckets`](Self::buckets),
     /// [`lend(true)`](Self::lend), [`warm_up`](Self::warm_up) or [`memory`](Self::memory), use
@@ -590,9 +590,6 @@ impl FlowRule {
         if self.who == Who::Other {
             let why = "left out with the origin \"other\": name the origins, or use `by_origin`";
             refuse_shared(inspector, why);
-        }
-        if self.who == Who::Each && self.threshold > f64::from(MOST_IN_WINDOW) {
-            inspector.number("threshold", self.threshold, 0..=MOST_IN_WINDOW);
         }
         inspect_window(inspector, self.interval, self.buckets.get());
     }

@@ -25,8 +25,8 @@ impl KeyedRule {
     /// [Budgets](crate::guide::budgets) says which to use when.
     ///
     /// The unit is 1 to 64 visible ASCII characters other than `requests`. The threshold and the
-    /// [burst](Self::burst) are at most 2³⁰ each, or 1 048 575 for a window that is
-    /// [shared](Self::shared) or shorter than a second.
+    /// [burst](Self::burst) are at most 2³⁰ each, or 1 048 575 for a window shorter than a second
+    /// that is not [shared](Self::shared).
     /// [Exceptions](Self::except), [tiers](Self::tier) and [`missing`](Self::missing) work as for
     /// calls. The rule cannot have a [queue](Self::throttle) or limit
     /// [concurrency](Self::concurrency).
@@ -82,8 +82,8 @@ impl KeyedRule {
     /// The largest valid threshold.
     pub(super) fn most(&self) -> u32 {
         let most = match self.count {
-            Counting::Window if self.sharing.is_shared => MOST_IN_WINDOW,
-            Counting::Window => most_in_window(self.interval),
+            // A shared rule counts in the store, in one counter for each value.
+            Counting::Window if !self.sharing.is_shared => most_in_window(self.interval),
             _ => MAX_TOKENS,
         };
         if self.cost.is_some() {

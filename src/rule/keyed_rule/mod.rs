@@ -277,7 +277,8 @@ impl KeyedRule {
     ///
     /// If a threshold of the rule, of a tier or of an exception is above 1 048 575, each value has
     /// two words, and the table takes 64 bytes for each of [`max_keys`](Self::max_keys). The
-    /// interval is then at least a second, and the rule is not [shared](Self::shared).
+    /// interval is then at least a second. For a [shared](Self::shared) rule, which counts in the
+    /// store, neither is so.
     #[must_use]
     pub fn window(mut self) -> Self {
         self.count = Counting::Window;

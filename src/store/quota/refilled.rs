@@ -6,7 +6,7 @@ use super::on_the_way::DrawNeed;
 use super::{BUSY, OnTheWay, SharedQuota};
 use crate::base::sync::Arc;
 use crate::clock::Tick;
-use crate::store::cell::{BucketEnd, LeaseFound};
+use crate::store::cell::{BucketEnd, LeaseFound, MOST_LEASED};
 use crate::store::demand::Demand;
 use crate::store::draw::{Booking, Draw, Epoch};
 use crate::store::ledger::{Ledger, Report};
@@ -254,8 +254,8 @@ impl SharedQuota {
     }
 
     /// Returns how many permits the cell should hold: the expected demand of the next horizon and
-    /// trip, or of the `left` time of the bucket if that is shorter. Returns 0 if the demand is too
-    /// small for a lease.
+    /// trip, or of the `left` time of the bucket if that is shorter, but no more than it can hold.
+    /// Returns 0 if the demand is too small for a lease.
     fn target(&self, ledger: &Ledger, by: &Conditions, left: Duration) -> u32 {
         let most = self.rule.window.bucket / 10;
         let shortest = self.rule.hub.settings.horizon.min(most);
@@ -263,7 +263,8 @@ impl SharedQuota {
             return 0;
         }
         let horizon = by.horizon.min(most);
-        ledger.demand.within((horizon + by.trip).min(left))
+        let expected = ledger.demand.within((horizon + by.trip).min(left));
+        expected.min(MOST_LEASED)
     }
 
     /// Returns whether the counter will need a lease within [`BUSY`] times the shortest horizon.
