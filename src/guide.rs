@@ -15,6 +15,7 @@ macro_rules! labels {
 [breakers]: crate::guide::breakers
 [budgets]: crate::guide::budgets
 [budgets#a-model-providers-limits]: crate::guide::budgets#a-model-providers-limits
+[budgets#only-logins-that-fail]: crate::guide::budgets#only-logins-that-fail
 [callers]: crate::guide::callers
 [callers#by-the-calendar]: crate::guide::callers#by-the-calendar
 [callers#partners]: crate::guide::callers#partners

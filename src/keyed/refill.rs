@@ -397,16 +397,34 @@ impl<'a> RefillCharge<'a> {
         }
     }
 
+    /// Returns whether the key of `word` is blocked at the time of the charge.
+    fn is_blocked(self, word: u64) -> bool {
+        let Refill { now, rate, .. } = self.call;
+        self.rates.is_blocked(word) && word & !rate.mask > now & !rate.mask
+    }
+
+    /// Returns `word` as a debt: a key whose block is over owes nothing.
+    fn debt_word(self, word: u64) -> u64 {
+        if self.rates.is_blocked(word) {
+            self.call.now
+        } else {
+            word.max(self.call.now)
+        }
+    }
+
     /// Returns how many units a change of the word has charged, and how many of them are beyond the
-    /// tolerance.
+    /// tolerance. What is charged during a block counts as charged, and not as beyond.
     pub(super) fn charged(self, before: u64, after: u64) -> (u32, u32) {
+        if self.is_blocked(after) {
+            return (self.units, 0);
+        }
         let now = self.call.now;
         let (cost, tolerance) = self.rate_of(after);
         let tokens = |time: u64| {
             let tokens = time.checked_div(cost).unwrap_or(0);
             u32::try_from(tokens).unwrap_or(u32::MAX)
         };
-        let charged = tokens(after - before.max(now).min(after));
+        let charged = tokens(after - self.debt_word(before).min(after));
         let beyond = after.saturating_sub(now).saturating_sub(tolerance);
         let over = tokens(beyond.saturating_add(cost.saturating_sub(1)));
         (charged, over.min(charged))
@@ -415,11 +433,15 @@ impl<'a> RefillCharge<'a> {
 
 impl Judge for RefillCharge<'_> {
     fn take(&self, word: u64) -> Result<u64, Option<u64>> {
+        if self.is_blocked(word) {
+            // A blocked key owes nothing at the end of its block, and no charge prolongs it.
+            return Ok(word);
+        }
         let Refill { now, rate, .. } = self.call;
         let (cost, tolerance) = self.rate_of(word);
         let charge = cost.saturating_mul(self.units.into());
         let most = tolerance.saturating_add(self.most).saturating_sub(cost);
-        let (mask, from) = (rate.mask, word.max(now));
+        let (mask, from) = (rate.mask, self.debt_word(word));
         // The sum does not overflow: see `LONGEST`. A debt that is already longer is not shortened.
         let due = (from & !mask).saturating_add(charge);
         let due = due.min((now & !mask) + (most.min(LONGEST) & !mask));

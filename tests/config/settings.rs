@@ -325,10 +325,6 @@ fn settings_that_a_rule_that_blocks_values_cannot_have_are_refused() {
             KeyedRule::concurrency("r", 3).block_for(SECOND),
             ("block_for", "1s", elsewhere),
         ),
-        (
-            rule().cost("tokens"),
-            ("block_for", "60s", "left out with `cost`"),
-        ),
         (rule().block_for(SECOND * 59), ("block_for", "59s", length)),
         (
             rule().block_for(Duration::ZERO),
@@ -362,6 +358,7 @@ fn settings_that_a_rule_that_blocks_values_cannot_have_are_refused() {
             .tier("pro", 3_000_000)
             .except_unlimited("ann"),
         rule().block_for(SECOND * 366 * 86_400).by_origin(),
+        rule().cost("failures"),
     ] {
         assert_eq!(Rules::build([good]).map(|rules| rules.len()), Ok(1));
     }

@@ -16,8 +16,8 @@ use tower_sentinel::key::{Header, from_fn};
 use tower_sentinel::middleware::rejection::RateLimitFields;
 use tower_sentinel::rule::MissingKey;
 use tower_sentinel::{
-    BlockKind, Call, Clock, FlowRule, IsolationRule, Key, KeyedRule, ManualClock, Rule, Rules,
-    Sentinel, SentinelLayer, Verdict,
+    BlockKind, Blocked, Call, Clock, FlowRule, IsolationRule, Key, KeyedRule, ManualClock, Rule,
+    Rules, Sentinel, SentinelLayer, Verdict,
 };
 
 use crate::support::bench::Bench;
@@ -779,6 +779,90 @@ fn a_call_that_is_not_run_gives_nothing_back_to_a_blocked_value() {
     assert_eq!(bench.passed(3, by("x")), 1);
     let view = bench.sentinel.node("r").unwrap().keyed_rules().remove(0);
     assert_eq!((view.blocks(), view.left("x")), (0, 1));
+}
+
+/// Makes a call of "x" that reserves `wanted` of "failures", and ends it at a cost of `cost`.
+/// Returns why it is refused.
+fn attempt(bench: &Bench, wanted: u32, cost: u32) -> Option<Blocked> {
+    match bench.enter(by("x").reserve("failures", wanted)) {
+        Ok(mut entry) => {
+            entry.settle("failures", cost);
+            None
+        }
+        Err(blocked) => Some(blocked),
+    }
+}
+
+#[test]
+fn a_value_is_blocked_by_what_its_calls_cost_and_not_by_what_they_reserve() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let rule = || {
+        KeyedRule::per_minute("r", 3)
+            .cost("failures")
+            .block_for(MINUTE * 10)
+    };
+    let bench = Bench::new(rule());
+    let view = || bench.sentinel.node("r").unwrap().keyed_rules().remove(0);
+    // Calls that cost nothing block nobody, and neither do three that run at once.
+    assert!((0..99).all(|_| attempt(&bench, 1, 0).is_none()));
+    let running: Vec<_> = (0..3)
+        .map(|_| bench.enter(by("x").reserve("failures", 1)).unwrap())
+        .collect();
+    assert!(attempt(&bench, 1, 1).is_some());
+    // More than the rule ever grants is refused for ever, and blocks nobody.
+    assert_eq!(attempt(&bench, 4, 1).unwrap().retry_after(), None);
+    assert_eq!(view().blocks(), 0);
+    for mut entry in running {
+        entry.settle("failures", 0);
+    }
+    // One call still runs while three others fail.
+    let mut late = bench.enter(by("x")).unwrap();
+    assert!((0..3).all(|_| attempt(&bench, 1, 1).is_none()));
+    let refused = attempt(&bench, 1, 1).unwrap();
+    assert_eq!(refused.retry_after(), Some(MINUTE * 10));
+    assert_eq!(
+        (view().blocks(), view().left("x"), view().left("y")),
+        (1, 0, 3)
+    );
+    // What it costs is counted, and does not prolong the block.
+    bench.at(30_000);
+    assert!(!late.charge("failures", 2));
+    drop(late);
+    let budget = &bench.sentinel.node("r").unwrap().budgets()[0];
+    assert_eq!(
+        (
+            budget.charged_total(),
+            budget.reserved(),
+            budget.cut_total()
+        ),
+        (5, 0, 0)
+    );
+    for s in [31, 61, 599] {
+        bench.at(s * 1_000);
+        for wanted in [0, 1, 3] {
+            let refused = attempt(&bench, wanted, 0).unwrap();
+            assert_eq!(
+                refused.retry_after(),
+                Some(SECOND * (600 - s) as u32),
+                "{wanted}"
+            );
+        }
+    }
+    assert_eq!(view().blocks(), 1);
+    bench.at(600_000);
+    assert_eq!(view().left("x"), 3);
+    // A first charge at the end of a block is one like any other.
+    assert!((0..3).all(|_| attempt(&bench, 1, 1).is_none()));
+    assert_eq!(view().left("x"), 0);
+    assert!(attempt(&bench, 0, 0).is_some());
+    assert_eq!(view().blocks(), 2);
+    assert!(view().reset("x") && attempt(&bench, 3, 0).is_none());
+    bench
+        .sentinel
+        .reload(KeyedRule::per_minute("r", 3).cost("failures").into());
+    assert!((0..3).all(|_| attempt(&bench, 1, 1).is_none()));
+    let refused = attempt(&bench, 1, 1).unwrap();
+    assert_eq!(refused.retry_after(), Some(SECOND * 20), "no block");
 }
 
 // === reload ===

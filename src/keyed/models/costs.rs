@@ -12,8 +12,13 @@ use crate::keyed::{Counting, Digest, HotKeys, KeyAccount, KeyLimit, KeySpec};
 
 /// Creates keys with budgets that are counted in windows, with `slots` slots in each table.
 fn costs(slots: usize) -> Arc<HotKeys> {
+    costs_by(Counting::Window, slots)
+}
+
+/// Creates keys with budgets that are counted by `count`, with `slots` slots in each table.
+fn costs_by(count: Counting, slots: usize) -> Arc<HotKeys> {
     let spec = KeySpec {
-        count: Counting::Window,
+        count,
         interval: Duration::from_millis(1),
         max_keys: 1,
     };
@@ -116,5 +121,24 @@ model! {
         other.join().unwrap();
         assert_eq!(left(&keys, A), 0);
         assert_eq!(keys.keys_in_use(at(0)), 1);
+    }
+}
+
+model! {
+    a_charge_while_its_key_is_blocked at 3;
+    || {
+        // A has spent its quota of one unit per ms. One thread blocks it, and another charges a
+        // call that still runs. The block must end at its time, whichever thread is first.
+        let keys = costs_by(Counting::Refill, 1);
+        let limit = keys.limit(1.0, 0);
+        let budget = move |keys: &HotKeys| keys.budget(A, limit).book(at(0), 1);
+        budget(&keys);
+        let other = spawn(&keys, move |keys| budget(keys));
+        assert!(keys.block(at(0), A, &limit, 1, Duration::from_millis(9)));
+        other.join().unwrap();
+        assert_eq!(keys.left(at(8_999), A, &limit), 0);
+        assert_eq!(keys.left(at(9_000), A, &limit), 1);
+        let figures = keys.cost_figures();
+        assert_eq!((figures.charged_total, figures.cut_total), (2, 0));
     }
 }

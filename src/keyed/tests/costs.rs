@@ -1,5 +1,6 @@
 //! Tests of the budgets of keys, call by call.
 
+use super::naive_costs::{BLOCK_MS, LIMIT, Naive, NaiveAccount};
 use super::*;
 use crate::budget::CostLedger;
 use crate::keyed::KeyAccount;
@@ -273,101 +274,6 @@ fn keys_without_a_slot_share_reservations_and_release_them() {
     drop(own);
 }
 
-/// A naive model of a key's budget.
-#[derive(Default)]
-struct Naive {
-    /// The charges, each as its time in ms and its units.
-    charges: Vec<(u64, u32)>,
-    /// The end of the debt of a refilled quota, in ms.
-    debt_ms: u64,
-    /// The units that running calls have reserved.
-    reserved: u32,
-    /// The units charged beyond reservations.
-    excess: u32,
-}
-
-/// The account of a call in the naive model.
-#[derive(Clone, Copy, Default)]
-struct NaiveAccount {
-    /// The units that the call has reserved.
-    reserved: u32,
-    /// The reserved units that charges have not used up.
-    rest: u32,
-    /// The units charged to the call so far.
-    charged: u32,
-    /// Whether the call has reported a cost.
-    has_reported: bool,
-}
-
-/// The limit of each key per ten seconds. So a token is earned per second, and a bucket lasts five
-/// seconds.
-const LIMIT: u32 = 10;
-
-impl Naive {
-    /// The units charged in the window that ends with `bucket`.
-    fn used_in(&self, bucket: u64) -> u32 {
-        let counted = self.charges.iter().filter(|&&(ms, _)| {
-            let of = ms / 5_000;
-            of == bucket || of + 1 == bucket
-        });
-        counted.map(|&(_, units)| units).sum()
-    }
-
-    /// The tokens left at `now` if none were reserved.
-    fn left_unreserved(&self, count: Counting, now: u64) -> u32 {
-        match count {
-            Counting::Refill => {
-                let open = 10_000_u64.saturating_sub(self.debt_ms.saturating_sub(now));
-                (open / 1_000) as u32
-            }
-            _ => LIMIT.saturating_sub(self.used_in(now / 5_000)),
-        }
-    }
-
-    /// The tokens left at `now`.
-    fn left(&self, count: Counting, now: u64) -> u32 {
-        self.left_unreserved(count, now)
-            .saturating_sub(self.reserved)
-    }
-
-    fn charge(&mut self, account: &mut NaiveAccount, now: u64, units: u32) {
-        let own = units.min(account.rest);
-        account.rest -= own;
-        account.charged += units;
-        account.has_reported = true;
-        self.reserved -= own;
-        self.excess += units - own;
-        self.charges.push((now, units));
-        if units > 0 {
-            let due = self.debt_ms.max(now) + u64::from(units) * 1_000;
-            // At most ten intervals pass until the first token, and nine seconds for the remaining
-            // nine tokens.
-            self.debt_ms = due.min(now + 109_000).max(self.debt_ms);
-        }
-    }
-
-    fn settle(&mut self, account: &mut NaiveAccount, now: u64, total: u32) {
-        self.charge(account, now, total.saturating_sub(account.charged));
-        self.reserved -= account.rest;
-        account.rest = 0;
-    }
-
-    /// Checks that a key exceeds its limit at most by the units that calls have cost beyond their
-    /// reservations.
-    fn check(&self, count: Counting, now: u64) {
-        let used = match count {
-            Counting::Refill => self.debt_ms.saturating_sub(now).div_ceil(1_000) as u32,
-            _ => self.used_in(now / 5_000),
-        };
-        let most = LIMIT + self.excess;
-        assert!(
-            used + self.reserved <= most,
-            "{used} and {} of {most}",
-            self.reserved
-        );
-    }
-}
-
 /// Makes random calls of two keys, and compares the keys with the naive model after each step.
 fn history(count: Counting, rng: &mut Rng) {
     // A table of one set, so that a key at rest can lose its slot to other keys.
@@ -402,6 +308,15 @@ fn history(count: Counting, rng: &mut Rng) {
                         ..NaiveAccount::default()
                     };
                     running.push((key, call, account));
+                } else {
+                    let length = Duration::from_millis(BLOCK_MS);
+                    let wanted = wanted.max(1);
+                    let is_blocked =
+                        keys.block(at(now), digest(key as u64), &limit, wanted, length);
+                    assert_eq!(is_blocked, naive[key].block(count, now, wanted));
+                    let room = keys.budget(digest(key as u64), limit).room_at(at(now), 1);
+                    let end = at(naive[key].blocked_ms);
+                    assert!(end <= at(now) || room == Some(end), "{room:?} and {end:?}");
                 }
             }
             2 => now += [1, 700, 5_000, 20_000][rng.below(4)],

@@ -7,6 +7,7 @@ mod costs;
 mod costs_stress;
 mod exact;
 mod limiter;
+mod naive_costs;
 mod rates;
 mod steps;
 mod table;

@@ -30,7 +30,13 @@ impl KeyedRule {
     /// that find no place are never blocked, as they share one quota with other values. Calls
     /// [without a value](Self::missing) are blocked together.
     ///
-    /// Only for a refilled quota of calls in one process, with limits of up to one call in
+    /// In a rule on [costs](Self::cost) a refused call blocks the value if what its calls were
+    /// charged leaves too little; what running calls have reserved blocks nobody. Charges during a
+    /// block count, but do not prolong it. A call that is judged in the moment of the block can
+    /// still pass. This blocks whoever fails too often, as under
+    /// [only logins that fail](crate::guide::budgets#only-logins-that-fail).
+    ///
+    /// Only for a refilled quota in one process, with limits of up to one call or unit in
     /// 16.384 µs, about 61 000 per second. If a reload adds `block_for` to a rule that had higher
     /// limits, the rule gets a new table.
     ///
@@ -75,9 +81,6 @@ impl KeyedRule {
                 _ => "left out with `window`, `throttle` or `concurrency`",
             };
             return refuse(inspector, allowed.to_owned());
-        }
-        if self.cost.is_some() {
-            return refuse(inspector, "left out with `cost`".to_owned());
         }
         if !(self.interval..=LONGEST_INTERVAL).contains(&length) {
             let allowed = format!("between the interval, {:?}, and 366 days", self.interval);

@@ -106,11 +106,15 @@ impl KeyedState {
         let budget = self.keys.budget(key, quota.prepared);
         match budget.admit(now, wanted) {
             Some(account) => Ok(Some(account)),
-            None => Err(NoShare::Full {
-                rule: self.index,
-                limit: self.advertised(quota, now),
-                available_at: budget.room_at(now, wanted),
-            }),
+            None => {
+                // Only what was charged blocks a value, and not what its other calls have reserved.
+                let room_at = budget.room_at(now, wanted);
+                Err(NoShare::Full {
+                    rule: self.index,
+                    limit: self.advertised(quota, now),
+                    available_at: self.block(now, key, quota, wanted.max(1), room_at),
+                })
+            }
         }
     }
 

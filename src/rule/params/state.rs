@@ -133,7 +133,7 @@ impl KeyedState {
     /// for a call of `weight` after that, or `room_at` if nothing was blocked.
     #[cold]
     #[inline(never)]
-    fn block(
+    pub(super) fn block(
         &self,
         now: Tick,
         key: Digest,
