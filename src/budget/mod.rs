@@ -54,6 +54,7 @@ pub(crate) use counts::BudgetCounts;
 pub(crate) use gauge::GaugeWord;
 pub(crate) use ledger::{BudgetFigures, CostBudget};
 pub(crate) use posting::CostLedger;
+pub(crate) use provider_left::ProviderNumber;
 
 /// The maximum number of units in a window, and the largest limit: 2³⁰. A window counts modulo 2³².
 /// The maximum is far below that, as a window can hold costs beyond the limit.

@@ -32,8 +32,8 @@ pub(crate) trait CostLedger {
     }
 
     /// Notes that a provider has a number of units left until its reset. Only a budget for all
-    /// callers of this process uses it: a key has no field for the number, and a shared budget has
-    /// no field that all processes see.
+    /// callers of this process uses it: a budget for each key has no field for the numbers, and a
+    /// shared budget has no field that all processes see.
     fn note_provider_left(&self, _: Tick, _: u32, _: Duration) {}
 
     /// Returns the time at which the window has room for `wanted` units, regardless of the gauge;

@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The number that was reported last.
 #[derive(Debug, Default)]
-pub(super) struct ProviderNumber {
+pub(crate) struct ProviderNumber {
     last: ArcSwapOption<ProviderLeft>,
     /// The latest reset of all numbers so far, in ns. After it, calls need not read `last`.
     until: AtomicU64,
@@ -23,7 +23,7 @@ pub(super) struct ProviderNumber {
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ProviderLeft {
+pub(crate) struct ProviderLeft {
     /// The total of charges that must not be exceeded before `until`.
     ceiling: u64,
     /// The reset, after which the number has no effect.
@@ -34,7 +34,7 @@ pub(super) struct ProviderLeft {
 
 impl ProviderNumber {
     /// Notes that `left` more units may be charged from now on, until `reset` has passed.
-    pub(super) fn note(&self, counts: &BudgetCounts, now: Tick, left: u32, reset: Duration) {
+    pub(crate) fn note(&self, counts: &BudgetCounts, now: Tick, left: u32, reset: Duration) {
         let until = ProviderLeft::until(now, reset);
         // `until` is set first, so that no reader misses the number. The release pairs with the
         // acquire in `may_be_in_force`.
@@ -47,13 +47,13 @@ impl ProviderNumber {
 
     /// Returns whether a number can be in force, without reading it.
     #[inline]
-    pub(super) fn may_be_in_force(&self, now: Tick) -> bool {
+    pub(crate) fn may_be_in_force(&self, now: Tick) -> bool {
         now.as_nanos() < self.until.load(Ordering::Acquire)
     }
 
     /// Returns the number, if it is in force.
     #[inline]
-    pub(super) fn in_force(&self, now: Tick) -> Option<ProviderLeft> {
+    pub(crate) fn in_force(&self, now: Tick) -> Option<ProviderLeft> {
         if self.may_be_in_force(now) {
             self.load(now)
         } else {
@@ -108,14 +108,14 @@ impl ProviderLeft {
 
     /// Returns the rest of the number after the charges since it was reported; `None` if the number
     /// is no longer in force.
-    pub(super) fn left(&self, counts: &BudgetCounts, now: Tick) -> Option<u32> {
+    pub(crate) fn left(&self, counts: &BudgetCounts, now: Tick) -> Option<u32> {
         let left = self.ceiling.saturating_sub(counts.charged_so_far());
         self.is_in_force(now)
             .then(|| u32::try_from(left).unwrap_or(u32::MAX))
     }
 
     /// Returns the time from which the number does not refuse a call of `wanted` units.
-    pub(super) fn room_at(&self, counts: &BudgetCounts, now: Tick, wanted: u32) -> Tick {
+    pub(crate) fn room_at(&self, counts: &BudgetCounts, now: Tick, wanted: u32) -> Tick {
         match self.left(counts, now) {
             Some(left) if left < wanted => self.until,
             _ => now,

@@ -18,6 +18,8 @@
 //!
 //! Keys without a slot share one gauge, just as they share one quota.
 
+use std::time::Duration;
+
 use super::calendar::CalendarCharge;
 use super::refill::{Refill, RefillCharge};
 use super::running::Pinned;
@@ -25,7 +27,7 @@ use super::table::KeyTable;
 use super::window::WindowCharge;
 use super::{Digest, HotKeys, Judge, KeyLimit, KeySpec};
 use crate::base::sync::{AtomicU64, Bug, Ordering, planted};
-use crate::budget::{Account, BudgetCounts, BudgetFigures, CostLedger, GaugeWord};
+use crate::budget::{Account, BudgetCounts, BudgetFigures, CostLedger, GaugeWord, ProviderNumber};
 use crate::clock::Tick;
 
 /// The largest debt that a charge can leave in a refilled quota, in intervals. It bounds how long
@@ -41,6 +43,8 @@ pub(super) struct KeyCosts {
     reserved: AtomicU64,
     /// The totals of the budgets of all keys.
     counts: BudgetCounts,
+    /// What a provider has left, if [one key](HotKeys::for_all_callers) stands for all callers.
+    provider: Option<Box<ProviderNumber>>,
 }
 
 /// The budget of one key.
@@ -88,7 +92,17 @@ impl HotKeys {
             gauges,
             reserved: AtomicU64::new(0),
             counts: BudgetCounts::default(),
+            provider: None,
         }));
+        self
+    }
+
+    /// Declares that one key stands for all callers. So what a provider reports as left limits its
+    /// budget, if it has one.
+    pub(crate) fn for_all_callers(mut self) -> Self {
+        if let Some(costs) = &mut self.costs {
+            costs.provider = Some(Box::default());
+        }
         self
     }
 
@@ -122,6 +136,26 @@ impl HotKeys {
             reserved: u32::try_from(reserved).unwrap_or(u32::MAX),
             ..costs.counts.totals()
         }
+    }
+
+    /// Returns the figures of the budget `key` at `limit`, which counts by the calendar.
+    pub(crate) fn figures_of(&self, now: Tick, key: Digest, limit: u32) -> BudgetFigures {
+        // What is left of the largest limit shows what is used, also beyond the limit.
+        let used = u32::MAX - self.left_by_word(now, key, &KeyLimit::Calendar(u32::MAX));
+        BudgetFigures {
+            limit,
+            used,
+            provider_left: self.provider_left(now),
+            ..self.cost_figures()
+        }
+    }
+
+    /// Returns what a provider has left by its last report, if this report is in force.
+    #[inline]
+    pub(super) fn provider_left(&self, now: Tick) -> Option<u32> {
+        let costs = self.costs.as_ref()?;
+        let number = costs.provider.as_ref()?.in_force(now)?;
+        number.left(&costs.counts, now)
     }
 
     /// The units that running calls of `key` have reserved.
@@ -159,7 +193,8 @@ impl KeyCosts {
 
     /// The bytes that this value occupies.
     pub(super) fn footprint(&self) -> usize {
-        size_of::<Self>() - size_of::<KeyTable>() + self.gauges.footprint()
+        let provider = self.provider.as_deref().map_or(0, size_of_val);
+        size_of::<Self>() - size_of::<KeyTable>() + self.gauges.footprint() + provider
     }
 }
 
@@ -250,7 +285,26 @@ impl CostLedger for KeyBudget<'_> {
 
     fn window_room_at(&self, now: Tick, wanted: u32) -> Option<Tick> {
         let Self { keys, key } = *self;
-        keys.available_at(now, key.digest, &key.limit, wanted)
+        let at = keys.available_at(now, key.digest, &key.limit, wanted)?;
+        let KeyCosts {
+            provider, counts, ..
+        } = keys.costs();
+        let number = provider.as_ref().and_then(|it| it.in_force(now));
+        Some(number.map_or(at, |number| at.max(number.room_at(counts, now, wanted))))
+    }
+
+    fn note_provider_left(&self, now: Tick, left: u32, reset: Duration) {
+        let costs = self.keys.costs();
+        if let Some(provider) = &costs.provider {
+            provider.note(&costs.counts, now, left, reset);
+            // Changes the version of the gauge, so that an admission that has read the number
+            // before reads it again.
+            let nothing = Reserve {
+                wanted: 0,
+                left: &|| u32::MAX,
+            };
+            let _ = (costs.gauges).change_word(self.key.digest.0, &nothing, true);
+        }
     }
 }
 

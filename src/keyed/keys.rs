@@ -302,8 +302,16 @@ impl HotKeys {
             .saturating_sub(reserved)
     }
 
-    /// Returns how many tokens `key` could take now if none were reserved.
+    /// Returns how many tokens `key` could take now if none were reserved, or how many a
+    /// [provider](Self::for_all_callers) has left, if these are fewer.
     pub(super) fn left_unreserved(&self, now: Tick, key: Digest, limit: &KeyLimit) -> u32 {
+        let left = self.left_by_word(now, key, limit);
+        // The number of the provider is read after the word, as a charge moves the word first.
+        self.provider_left(now).unwrap_or(left).min(left)
+    }
+
+    /// Returns how many tokens `key` could take now by its word alone.
+    pub(super) fn left_by_word(&self, now: Tick, key: Digest, limit: &KeyLimit) -> u32 {
         if let KeyLimit::WideWindow(limit) = *limit {
             return self.left_in_wide_window(now, key, limit);
         }

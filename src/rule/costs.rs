@@ -357,20 +357,19 @@ impl CostRules {
     }
 
     /// The figures of each rule: its index, its unit, whether it counts each key separately, and
-    /// the figures of its budget. The rules on all callers come first.
+    /// the figures of its budget. The rules on all callers come before those for each key.
     pub(crate) fn figures(&self, now: Tick) -> Vec<(u32, &str, bool, BudgetFigures)> {
         let mut figures = Vec::new();
         for it in &self.all {
             figures.push((it.index, it.unit(), false, it.budget.figures(now)));
         }
+        let by_key = self.by_key.iter().flat_map(|it| it.cost_figures(now));
+        let (by_key, of_all): (Vec<_>, Vec<_>) = by_key.partition(|it| it.2);
+        figures.extend(of_all);
         for it in &self.shared {
             figures.push((it.index(), it.unit(), it.is_by_key(), it.figures(now)));
         }
-        if let Some(by_key) = &self.by_key {
-            for (index, unit, of_keys) in by_key.cost_figures() {
-                figures.push((index, unit, true, of_keys));
-            }
-        }
+        figures.extend(by_key);
         figures
     }
 

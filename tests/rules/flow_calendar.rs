@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tower_sentinel::clock::Tick;
 use tower_sentinel::rule::CalendarPeriod;
-use tower_sentinel::{BlockKind, Call, FlowRule, ManualClock, Rule, Rules, Sentinel, Verdict};
+use tower_sentinel::{
+    BlockKind, Call, FlowRule, KeyedRule, ManualClock, Rule, Rules, Sentinel, Verdict,
+};
 
 use crate::support::enter;
 
@@ -60,6 +62,73 @@ fn all_callers_have_one_quota_in_each_month() {
         clock.advance(SECOND);
         assert_eq!(left(), 5);
     }
+}
+
+#[test]
+fn the_budget_of_a_month_is_shown_as_one_of_all_callers() {
+    let keyed = KeyedRule::per_calendar_month("r", 70)
+        .cost("tokens")
+        .id("each");
+    let month = FlowRule::per_calendar_month("r", 50)
+        .cost("tokens")
+        .id("all");
+    let (sentinel, clock) = engine(Rules::new().with(keyed).with(month));
+    let mut spent = enter(&sentinel, call().param("x").reserve("tokens", 10)).unwrap();
+    spent.charge("tokens", 4);
+    let figures = || {
+        let budgets = sentinel.node("r").unwrap().budgets();
+        let [all, each] = &budgets[..] else {
+            panic!("{budgets:?}")
+        };
+        assert_eq!((all.rule(), each.rule(), each.left()), ("all", "each", 70));
+        assert!(!all.is_by_key() && each.is_by_key());
+        (all.used(), all.reserved(), all.left())
+    };
+    assert_eq!(figures(), (4, 6, 40));
+    spent.settle("tokens", 60);
+    assert_eq!(figures(), (60, 0, 0));
+    clock.advance(HOUR * 6);
+    assert_eq!(figures(), (0, 0, 50));
+}
+
+#[test]
+fn a_provider_may_have_less_left_than_a_month() {
+    let (sentinel, clock) = engine(
+        FlowRule::per_calendar_month("r", 1_000)
+            .cost("tokens")
+            .id("all"),
+    );
+    let wants = |units| enter(&sentinel, call().reserve("tokens", units));
+    let mut first = wants(10).unwrap();
+    first.settle("tokens", 10);
+    first.meter().left("tokens", 100, SECOND * 20);
+    let blocked = wants(101).unwrap_err();
+    assert_eq!(blocked.retry_after(), Some(SECOND * 20));
+    assert_eq!(wants(991).unwrap_err().retry_after(), Some(HOUR * 6));
+    assert_eq!(sentinel.node("r").unwrap().budgets()[0].left(), 100);
+    assert_eq!(
+        sentinel.node("r").unwrap().keyed_rules()[0].left("any"),
+        100
+    );
+    let mut second = wants(100).unwrap();
+    assert!(wants(0).is_err());
+    second.settle("tokens", 30);
+    // A reload keeps the number, and a larger one is ignored.
+    sentinel.reload(
+        FlowRule::per_calendar_month("r", 2_000)
+            .cost("tokens")
+            .id("all")
+            .into(),
+    );
+    second.meter().left("tokens", 500, SECOND * 40);
+    assert!(wants(71).is_err() && wants(70).is_ok());
+    clock.advance(SECOND * 20);
+    assert!(wants(900).is_ok());
+    // Of rules for each key, none has the number of all callers.
+    let (sentinel, _) = engine(KeyedRule::per_calendar_month("r", 1_000).cost("tokens"));
+    let by = |key| enter(&sentinel, call().param(key).reserve("tokens", 900));
+    by("x").unwrap().meter().left("tokens", 1, SECOND);
+    assert!(by("y").is_ok());
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{A, B, at, spawn};
-use crate::base::sync::Arc;
 use crate::base::sync::fault::model;
+use crate::base::sync::{Arc, AtomicU64, Ordering};
 use crate::budget::CostLedger;
 use crate::clock::Tick;
 use crate::keyed::table::KeyTable;
@@ -23,7 +23,8 @@ fn costs_by(count: Counting, slots: usize) -> Arc<HotKeys> {
         max_keys: 1,
     };
     let keys = HotKeys::of_table(KeyTable::of_sets(slots), spec, Tick::ZERO);
-    Arc::new(keys.with_gauges(KeyTable::of_sets(slots)))
+    let keys = keys.with_gauges(KeyTable::of_sets(slots));
+    Arc::new(keys.for_all_callers())
 }
 
 /// The budget of a key.
@@ -140,5 +141,28 @@ model! {
         assert_eq!(keys.left(at(9_000), A, &limit), 1);
         let figures = keys.cost_figures();
         assert_eq!((figures.charged_total, figures.cut_total), (2, 0));
+    }
+}
+
+model! {
+    an_admission_of_a_key_while_a_provider_reports at 3;
+    || {
+        // One of two units is reserved when a provider reports that none is left. A call that
+        // arrives meanwhile either reserves the other unit before the report ends, or is refused.
+        let keys = costs(1);
+        let running = reserve(&keys, A, 1).unwrap();
+        let pause = Arc::new(AtomicU64::new(0));
+        let ours = pause.clone();
+        let other = spawn(&keys, move |keys| {
+            pause.fetch_add(0, Ordering::AcqRel);
+            reserve(keys, A, 1).is_some()
+        });
+        ours.fetch_add(0, Ordering::AcqRel);
+        let budget = keys.budget(A, KeyLimit::Window(MOST));
+        budget.note_provider_left(at(0), 0, Duration::from_secs(1));
+        let reserved = keys.reserved(A);
+        settle(&keys, &running, 0);
+        assert_eq!(other.join().unwrap(), reserved == 2, "it passed with nothing left");
+        assert!(reserve(&keys, A, 1).is_none());
     }
 }

@@ -34,8 +34,9 @@ impl KeyedRule {
     /// Reservations are held in a second table, which takes 32 bytes more for each of
     /// [`max_keys`](Self::max_keys). A value with a reservation is not evicted from it.
     ///
-    /// In a window the rule can be [shared](Self::shared): then each value has one budget for all
-    /// processes. A cost counts in the bucket in which it was reserved, a call that reserves
+    /// In a window or by the calendar the rule can be [shared](Self::shared): then each value has
+    /// one budget for all processes. A cost counts in the bucket, day or month in which it was
+    /// reserved, a call that reserves
     /// nothing takes one unit at first, and a reservation above 1 048 574 is refused. There is no
     /// second table: a value with running calls keeps its place among the counters of the process.
     /// The [guide](crate::guide::replicas#one-budget) explains the rest.

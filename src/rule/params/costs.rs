@@ -3,9 +3,10 @@
 use super::{KeyedRules, KeyedState, NoShare};
 use crate::base::small_vec::SmallVec;
 use crate::budget::{Account, BudgetFigures, CostLedger};
-use crate::call::Call;
+use crate::call::{Call, Key};
 use crate::clock::Tick;
 use crate::keyed::{KeyAccount, KeyBudget};
+use crate::rule::keyed_rule::ParamOf;
 
 /// The accounts of one call under keyed rules, each with the place of its rule in the list. A rule
 /// that finds no value in the call opens no account.
@@ -71,21 +72,33 @@ impl KeyedRules {
         self.0.iter().map(KeyedState::unit)
     }
 
-    /// The figures of each rule: its index, its unit, and the sums over its budgets.
-    pub(crate) fn cost_figures(&self) -> impl Iterator<Item = (u32, &str, BudgetFigures)> {
-        self.0.iter().map(|rule| {
-            let figures = BudgetFigures {
-                limit: rule.rule.threshold() as u32,
-                ..rule.keys.cost_figures()
+    /// The figures of each rule: its index, its unit, whether each key has a budget, and the
+    /// figures of its budget, or else the sums over its budgets.
+    pub(crate) fn cost_figures(&self, now: Tick) -> Vec<(u32, &str, bool, BudgetFigures)> {
+        let mut all = Vec::new();
+        for rule in &self.0 {
+            let (limit, is_by_key) = (rule.rule.threshold() as u32, rule.is_by_key());
+            let figures = if is_by_key {
+                let sums = rule.keys.cost_figures();
+                BudgetFigures { limit, ..sums }
+            } else {
+                let key = rule.keys.digest(&Key::MISSING);
+                rule.keys.figures_of(now, key, limit)
             };
-            (rule.index, rule.unit(), figures)
-        })
+            all.push((rule.index, rule.unit(), is_by_key, figures));
+        }
+        all
     }
 }
 
 // === impl KeyedState ===
 
 impl KeyedState {
+    /// Returns whether each key has a quota, in place of one quota for all callers.
+    fn is_by_key(&self) -> bool {
+        !matches!(self.rule.of, ParamOf::Anyone)
+    }
+
     /// The unit that the rule counts.
     fn unit(&self) -> &str {
         self.rule.get_cost().unwrap_or_default()

@@ -43,6 +43,10 @@ impl KeyedState {
                     Some(_) => HotKeys::with_costs(spec, now),
                     None => HotKeys::new(spec, now),
                 };
+                let keys = match &rule.of {
+                    ParamOf::Anyone => keys.for_all_callers(),
+                    _ => keys,
+                };
                 Arc::new(match rule.calendar() {
                     Some(_) => keys.by_calendar(epoch(), rule.get_utc_offset()),
                     None if rule.has_wide_windows() => keys.with_wide_windows(spec.max_keys),
