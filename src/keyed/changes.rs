@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::keys::{Counting, HotKeys, KeyLimit, refused};
-use super::refill::{self, Refill};
+use super::refill::{self, OTHER_RATE, Refill};
 use super::table::WordChange;
-use super::{Digest, calendar, queue, window};
+use super::{Digest, Judge, calendar, queue, window};
 use crate::base::sync::{Bug, Ordering, planted};
 use crate::clock::Tick;
 use crate::stat::Refusal;
@@ -112,6 +112,25 @@ impl HotKeys {
     /// The number of times that keys were reset.
     pub(crate) fn resets(&self) -> u64 {
         self.resets.load(Ordering::Relaxed)
+    }
+
+    /// Converts a debt of `key` at another rate to the rate of `limit`, for a call that passes and
+    /// takes nothing yet. `time` reads the clock.
+    pub(super) fn convert_debt(
+        &self,
+        now: Tick,
+        key: Digest,
+        limit: &KeyLimit,
+        time: &dyn Fn() -> Tick,
+    ) {
+        let KeyLimit::Refill(rate) = *limit else {
+            return;
+        };
+        let call = Refill::new(self.origin, now, rate, 0);
+        if call.take(self.table.word(key.0, &call)) == Err(Some(OTHER_RATE)) {
+            // A debt to which a charge has added too much meanwhile keeps its rate.
+            let _ = self.take_anew(now, key, call, time);
+        }
     }
 
     /// Repeats the attempt of a call whose key has a debt at another rate.

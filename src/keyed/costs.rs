@@ -202,8 +202,14 @@ impl KeyCosts {
 
 impl KeyBudget<'_> {
     /// Admits a call and reserves `wanted` units for it, if they are left. If `wanted` is 0, admits
-    /// the call while at least one unit is left.
-    pub(crate) fn admit(&self, now: Tick, wanted: u32) -> Option<KeyAccount> {
+    /// the call while at least one unit is left. From then on what the key has spent is earned back
+    /// at the rate of its limit. `time` reads the clock.
+    pub(crate) fn admit(
+        &self,
+        now: Tick,
+        wanted: u32,
+        time: &dyn Fn() -> Tick,
+    ) -> Option<KeyAccount> {
         let Self { keys, key } = *self;
         let costs = keys.costs();
         let reserve = Reserve {
@@ -215,6 +221,7 @@ impl KeyBudget<'_> {
             .change_word(key.digest.0, &reserve, true)
             .ok()?;
         costs.reserved.fetch_add(wanted.into(), Ordering::Relaxed);
+        keys.convert_debt(now, key.digest, &key.limit, time);
         Some(KeyAccount {
             key: CostKey {
                 gauge: Pinned::at(Some(change.place)),

@@ -138,18 +138,20 @@ impl CostRules {
     }
 
     /// Reserves what `call` may cost with every rule, or with none. Fills `accounts` in place,
-    /// which avoids a copy. The error names the first rule without room for the call.
+    /// which avoids a copy. `time` returns the present time. The error names the first rule without
+    /// room for the call.
     #[inline]
     pub(crate) fn reserve(
         &self,
         call: &Call<'_>,
         now: Tick,
+        time: &dyn Fn() -> Tick,
         accounts: &mut Accounts,
     ) -> Result<(), NoShare> {
         // Keys go first: a call that exceeds its own key's budget then takes nothing from other
         // callers.
         if let Some(by_key) = &self.by_key {
-            by_key.reserve(call, now, &mut accounts.by_key)?;
+            by_key.reserve(call, now, time, &mut accounts.by_key)?;
         }
         let mut is_reserved = false;
         for rule in &self.all {

@@ -131,7 +131,8 @@ fn take_and_enter(attempt: &mut Attempt<'_>, nodes: CallNodes) -> Result<Verdict
     };
     let mut accounts = None;
     if let Some(costs) = resource.costs() {
-        let reserved = costs.reserve(call, now, accounts.insert(Accounts::default()));
+        let accounts = accounts.insert(Accounts::default());
+        let reserved = costs.reserve(call, now, &|| resource.now(), accounts);
         if let Err(none) = reserved {
             resource.release(place);
             nodes.release_origin_slot(of_origin);

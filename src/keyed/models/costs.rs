@@ -33,7 +33,7 @@ const MOST: u32 = 2;
 /// Makes a call of `key` that reserves `wanted`. Returns its account if it passes.
 fn reserve(keys: &HotKeys, key: Digest, wanted: u32) -> Option<KeyAccount> {
     keys.budget(key, KeyLimit::Window(MOST))
-        .admit(at(0), wanted)
+        .admit(at(0), wanted, &|| at(0))
 }
 
 /// Settles the call of `account` at a cost of `total`, and ends it.

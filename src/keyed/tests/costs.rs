@@ -28,7 +28,9 @@ fn start<'a>(
     limit: KeyLimit,
     wanted: u32,
 ) -> Option<Running<'a>> {
-    let account = keys.budget(key, limit).admit(at(now), wanted)?;
+    let account = keys
+        .budget(key, limit)
+        .admit(at(now), wanted, &|| at(now))?;
     keys.budget_of(&account).start(&account.account);
     Some(Running { keys, account })
 }

@@ -15,7 +15,7 @@ const LIMIT: u32 = 100;
 /// Returns the charged units: `cost`, or 0 if the call is refused or cancelled.
 fn call(keys: &HotKeys, now: Tick, key: Digest, (wanted, cost): (u32, u32), rng: &mut Rng) -> u32 {
     let limit = keys.limit(LIMIT.into(), 0);
-    let Some(running) = keys.budget(key, limit).admit(now, wanted) else {
+    let Some(running) = keys.budget(key, limit).admit(now, wanted, &|| now) else {
         return 0;
     };
     let budget = keys.budget_of(&running);
@@ -139,7 +139,7 @@ fn all_reservations_are_released_while_keys_evict_each_other() {
         let limit = keys.limit(LIMIT.into(), 0);
         for key in 100..109 {
             let budget = keys.budget(digest(key), limit);
-            assert!(budget.admit(later, LIMIT).is_some(), "{key}");
+            assert!(budget.admit(later, LIMIT, &|| later).is_some(), "{key}");
         }
     }
 }

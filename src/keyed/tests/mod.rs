@@ -8,6 +8,7 @@ mod costs_stress;
 mod exact;
 mod limiter;
 mod naive_costs;
+mod plans;
 mod rates;
 mod steps;
 mod table;

@@ -1,6 +1,7 @@
 //! Tests of keys whose limit changes: the number of tokens that they have spent does not change.
 
 use super::*;
+use crate::budget::CostLedger;
 use crate::keyed::RatesInUse;
 
 /// Returns how many tokens `key` has left at each limit.
@@ -109,6 +110,27 @@ fn a_key_of_several_limits_never_has_more_than_the_highest() {
         }
     }
     assert!(refused_by_both > 1_000, "{refused_by_both}");
+}
+
+#[test]
+fn a_call_that_tells_its_cost_later_changes_the_rate_of_its_key_when_it_passes() {
+    // Two thresholds per ten seconds, and what is left of the second one after two calls of one
+    // token each, and once both are earned back.
+    for (from, to, then, later) in [(5.0, 50.0, 48, 50), (50.0, 5.0, 3, 5)] {
+        let keys = HotKeys::with_costs(spec(Counting::Refill, 10 * SECOND), Tick::ZERO);
+        let [old, new] = [from, to].map(|threshold| keys.limit(threshold, 0));
+        let admit = |limit| keys.budget(digest(1), limit).admit(at(0), 0, &|| at(0));
+        let first = admit(old).unwrap();
+        keys.budget_of(&first).book(at(0), 1);
+        let second = admit(new).unwrap();
+        // Both charges are earned back at the rate of the second call, in whichever order they come.
+        keys.budget_of(&second).book(at(0), 1);
+        assert_eq!(keys.left(at(0), digest(1), &new), then);
+        let of_one = if to > from { 200 } else { 2_000 };
+        assert_eq!(keys.left(at(of_one - 1), digest(1), &new), then);
+        assert_eq!(keys.left(at(of_one), digest(1), &new), then + 1);
+        assert_eq!(keys.left(at(2 * of_one), digest(1), &new), later);
+    }
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn a_budget_in_a_wide_window_counts_all_charges() {
     let key = digest(1);
     let limit = keys.limit(f64::from(1 << 30), 0);
     let budget = keys.budget(key, limit);
-    let admit = |now, n| budget.admit(at(now), n);
+    let admit = |now, n| budget.admit(at(now), n, &|| at(now));
     let first = admit(0, 1 << 30).unwrap();
     assert!(admit(0, 0).is_none());
     let own = keys.budget_of(&first);

@@ -36,10 +36,10 @@ impl KeyedRule {
     ///
     /// In a window or by the calendar the rule can be [shared](Self::shared): then each value has
     /// one budget for all processes. A cost counts in the bucket, day or month in which it was
-    /// reserved, a call that reserves
-    /// nothing takes one unit at first, and a reservation above 1 048 574 is refused. There is no
-    /// second table: a value with running calls keeps its place among the counters of the process.
-    /// The [guide](crate::guide::replicas#one-budget) explains the rest.
+    /// reserved, a call that reserves nothing takes one unit at first, and a reservation above
+    /// 1 048 574 is refused. There is no second table: a value with running calls keeps its place
+    /// among the counters of the process. The [guide](crate::guide::replicas#one-budget) explains
+    /// the rest.
     ///
     /// # Reloads
     ///

@@ -15,16 +15,17 @@ pub(crate) type KeyAccounts = SmallVec<(u32, KeyAccount), 1>;
 // === impl KeyedRules ===
 
 impl KeyedRules {
-    /// Reserves what `call` may cost with every rule, or with none. The error names the first rule
-    /// without room for the call.
+    /// Reserves what `call` may cost with every rule, or with none. `time` returns the present time.
+    /// The error names the first rule without room for the call.
     pub(crate) fn reserve(
         &self,
         call: &Call<'_>,
         now: Tick,
+        time: &dyn Fn() -> Tick,
         accounts: &mut KeyAccounts,
     ) -> Result<(), NoShare> {
         for (place, rule) in self.0.iter().enumerate() {
-            match rule.reserve(call, now) {
+            match rule.reserve(call, now, time) {
                 Ok(None) => {}
                 Ok(Some(account)) => accounts.push((place as u32, account)),
                 Err(none) => {
@@ -105,7 +106,12 @@ impl KeyedState {
     }
 
     /// Reserves what `call` may cost with this rule; `None` if the rule does not limit the call.
-    fn reserve(&self, call: &Call<'_>, now: Tick) -> Result<Option<KeyAccount>, NoShare> {
+    fn reserve(
+        &self,
+        call: &Call<'_>,
+        now: Tick,
+        time: &dyn Fn() -> Tick,
+    ) -> Result<Option<KeyAccount>, NoShare> {
         let Some(value) = self.value_to_take(call)? else {
             return Ok(None);
         };
@@ -117,7 +123,7 @@ impl KeyedState {
         }
         let wanted = call.reserves.of(self.unit());
         let budget = self.keys.budget(key, quota.prepared);
-        match budget.admit(now, wanted) {
+        match budget.admit(now, wanted, time) {
             Some(account) => Ok(Some(account)),
             None => {
                 // Only what was charged blocks a value, and not what its other calls have reserved.

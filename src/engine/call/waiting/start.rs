@@ -75,7 +75,7 @@ impl WaitingInner {
         };
         call.with(|call| {
             let mut accounts = Accounts::default();
-            match costs.reserve(call, now, &mut accounts) {
+            match costs.reserve(call, now, &|| resource.now(), &mut accounts) {
                 Ok(()) => Ok(Some((accounts, self.nodes.key_costs_left(call, now)))),
                 Err(none) => {
                     let at = costs.room_at(call, now);
