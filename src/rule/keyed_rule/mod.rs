@@ -477,7 +477,9 @@ impl KeyedRule {
     /// that threshold, until the value's next call passes this rule. This works for at most
     /// fourteen different thresholds at a time; the thresholds of the rule and of its tiers are
     /// chosen first. With more thresholds, or for one above 60 000 per second, a value that is not
-    /// at rest keeps the time until its quota is whole instead.
+    /// at rest keeps the time until its quota is whole instead. A call that gives its tokens back
+    /// after the limit of its value has changed and changed back can give back tokens that were
+    /// earned since, but never more than it took.
     ///
     /// A rule takes over the table of an equal rule of the previous set, else of the rule with its
     /// [id](Self::id), and else of any rule, provided that the previous rule counts the same values
