@@ -32,7 +32,8 @@ pub(crate) struct RefusalTerms {
 pub(crate) enum Retry {
     /// At the time that the refusal names, if it names a time.
     OwnTime,
-    /// In a second, because the end of the cause is unknown.
+    /// At the time that the refusal names, else in a second, because the end of the cause is
+    /// unknown.
     OneSecond,
     Never,
 }

@@ -18,11 +18,11 @@ use hyper::server::conn::http2 as server;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_sentinel::key::{Head, from_fn};
+use tower_sentinel::key::{CriticalityHeader, Head, from_fn};
 use tower_sentinel::middleware::rejection::{Auto, Http, RateLimitFields, is_refusal};
 use tower_sentinel::{
-    AuthorityRule, BlockKind, Blocked, BoxError, Call, FlowRule, IsolationRule, Key, KeyedRule,
-    ManualClock, MissingKey, Rules, SentinelLayer, SystemRule,
+    AdaptiveRule, AuthorityRule, BlockKind, Blocked, BoxError, Call, FlowRule, IsolationRule, Key,
+    KeyedRule, ManualClock, MissingKey, Rules, SentinelLayer, SystemRule,
 };
 
 use crate::support::bench::Bench;
@@ -93,6 +93,51 @@ async fn a_client_is_told_to_retry_only_where_that_can_help() {
     let refused = ask(&app, get("/x")).await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(field(&refused, "retry-after"), Some("1"));
+}
+
+#[tokio::test]
+async fn clients_of_a_class_that_gets_idle_workers_only_are_told_different_times() {
+    let (seconds, millis) = ("retry-after", "grpc-retry-pushback-ms");
+    let Bench { sentinel, clock } = Bench::new(AdaptiveRule::new("/x").burst(Duration::ZERO));
+    // The rule learns how long a call takes.
+    for _ in 0..500 {
+        let running = enter(&sentinel, Call::new("/x")).unwrap();
+        clock.advance(ms(20));
+        drop(running);
+    }
+    // Then critical calls alone are too many.
+    let mut running = Vec::new();
+    while let Ok(entry) = enter(&sentinel, Call::new("/x")) {
+        running.push(entry);
+    }
+    let header = CriticalityHeader::new();
+    let layer = SentinelLayer::with(sentinel).criticality(move |head| header.read(head));
+    let app = Router::new()
+        .route("/x", any(|| async { "hello" }))
+        .layer(layer.blocked_in_extensions());
+    let cases = [
+        ("critical", "text/plain", seconds, "1"),
+        ("sheddable", "text/plain", seconds, "2"),
+        ("sheddable-plus", "text/plain", seconds, "3"),
+        ("sheddable", "text/plain", seconds, "4"),
+        ("sheddable", "application/grpc", millis, "5000"),
+        ("sheddable-plus", "application/grpc", millis, "2000"),
+        ("critical", "application/grpc", millis, "1000"),
+    ];
+    for (class, media, name, told) in cases {
+        let request = Request::get("/x").header("x-criticality", class);
+        let request = request.header("content-type", media);
+        let refused = ask(&app, request.body(Body::empty()).unwrap()).await;
+        assert_eq!(field(&refused, name), Some(told), "{class}");
+        // The program is told the same, where the time is known.
+        let blocked = refused.extensions().get::<Blocked>().unwrap();
+        let known = blocked.retry_after().map(|after| match name {
+            "retry-after" => after.as_secs().to_string(),
+            _ => after.as_millis().to_string(),
+        });
+        let is_known = class != "critical";
+        assert_eq!(known.as_deref(), is_known.then_some(told), "{blocked:?}");
+    }
 }
 
 #[tokio::test]

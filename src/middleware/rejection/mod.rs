@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [flow](crate::BlockKind::Flow) | 429 | `RESOURCE_EXHAUSTED` | when the window has room, or lets the call wait |
 //! | [keyed](crate::BlockKind::Keyed) | 429 | `RESOURCE_EXHAUSTED` | when the value has room again, or lets the call wait; for a limit on concurrent calls in 1 second, because the time is not known |
-//! | [isolation](crate::BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second, because the time is not known |
+//! | [isolation](crate::BlockKind::Isolation) | 429 | `RESOURCE_EXHAUSTED` | in 1 second, because the time is not known; in 2 to 5 seconds, so that clients do not come back together, if an adaptive rule gives the class of the call idle workers only |
 //! | [circuit breaker](crate::BlockKind::CircuitBreaker) | 503 | `UNAVAILABLE` | when it may be probed |
 //! | [system](crate::BlockKind::System) | 503 | `UNAVAILABLE` | in 1 second |
 //! | [authority](crate::BlockKind::Authority) | 403 | `PERMISSION_DENIED` | never |
@@ -168,11 +168,17 @@ fn retry_after(blocked: &Blocked) -> Option<Duration> {
             blocked.retry_after().map(|after| after.max(SECOND))
         }
         Retry::OwnTime => blocked.retry_after(),
-        // Under a limit of 0, no call that ends makes room.
-        Retry::OneSecond if blocked.limit() == Some(0) => None,
-        Retry::OneSecond => Some(SECOND),
+        Retry::OneSecond => blocked.retry_after().or_else(|| in_a_second(blocked)),
         Retry::Never => None,
     }
+}
+
+/// How long the client should wait if the refusal names no time; `None` under a fixed limit of 0,
+/// where no call that ends makes room. The limit of an adaptive rule is that of one class, at the
+/// moment.
+fn in_a_second(blocked: &Blocked) -> Option<Duration> {
+    let has_room_later = blocked.limit() != Some(0) || blocked.criticality().is_some();
+    has_room_later.then_some(SECOND)
 }
 
 /// Removes the body, and leaves its length, to answer `HEAD`. Not every server removes the body

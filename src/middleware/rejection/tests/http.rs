@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::blocked::Retry;
+use crate::call::Criticality;
 
 fn refused(rejection: &Http, accept: Option<&str>, blocked: &Blocked) -> Response<Bytes> {
     let mut request = http::Request::new(());
@@ -23,6 +24,11 @@ fn flow(retry_after: Option<Duration>) -> Blocked {
 fn every_kind_has_its_status_and_its_retry_after() {
     let of = |kind| Blocked::new(kind, "/x".into(), "r".into());
     let half = Some(Duration::from_millis(500));
+    let in_3_s = Some(Duration::from_secs(3));
+    let shed = || {
+        let none = of(BlockKind::Isolation).with_limit(0, Duration::ZERO);
+        none.with_criticality(Criticality::Sheddable)
+    };
     let cases = [
         (flow(half), 429, Some("1")),
         (flow(Some(Duration::from_millis(1_001))), 429, Some("2")),
@@ -38,6 +44,9 @@ fn every_kind_has_its_status_and_its_retry_after() {
             429,
             None,
         ),
+        // An adaptive rule that admits none of this class at the moment, with and without a time.
+        (shed().with_retry_after(in_3_s), 429, Some("3")),
+        (shed(), 429, Some("1")),
         (of(BlockKind::NoTimer), 503, Some("1")),
         (of(BlockKind::System), 503, Some("1")),
         (of(BlockKind::MissingKey), 403, None),
