@@ -1,6 +1,8 @@
 //! Figures about the keys of a rule: whether a key has been seen, how many are in use, and their
 //! memory.
 
+#[cfg(all(feature = "page", feature = "serde"))]
+use super::Digest;
 use super::costs::KeyCosts;
 use super::keys::HotKeys;
 use super::table::KeyTable;
@@ -40,6 +42,19 @@ impl HotKeys {
             in_use = self.table.in_use(judge);
         });
         in_use
+    }
+
+    /// Returns whether `key` is not at rest, or has reserved units.
+    #[cfg(all(feature = "page", feature = "serde"))]
+    pub(crate) fn is_in_use(&self, now: Tick, key: Digest) -> bool {
+        let mut is_in_use = self.reserved(key) > 0;
+        if self.wide.is_some() {
+            return is_in_use || self.is_in_wide_window(now, key);
+        }
+        self.judged(now, &self.limit(0.0, 0), 0, &mut |judge| {
+            is_in_use |= self.table.is_in_use(key.0, judge);
+        });
+        is_in_use
     }
 
     /// The size in bytes. It is constant, except that lines of waiting calls are allocated on first

@@ -231,14 +231,30 @@ impl KeyTable {
         changed.ok().map(|change| change.after)
     }
 
-    /// Returns the word that would judge a call of the key `tag`.
-    pub(super) fn word(&self, tag: u64, judge: &dyn Judge) -> u64 {
+    /// Returns the word of the key `tag`; `None` if the key has no slot.
+    #[inline]
+    fn known_word(&self, tag: u64) -> Option<u64> {
         for set in self.sets_of(tag) {
             for slot in &self.sets[set].0 {
                 if let Some(word) = slot.word_of(tag) {
-                    return word;
+                    return Some(word);
                 }
             }
+        }
+        None
+    }
+
+    /// Returns whether the key `tag` has a slot and is not at rest.
+    #[cfg(all(feature = "page", feature = "serde"))]
+    pub(super) fn is_in_use(&self, tag: u64, judge: &dyn Judge) -> bool {
+        let word = self.known_word(tag);
+        word.is_some_and(|word| judge.rest(word).is_none())
+    }
+
+    /// Returns the word that would judge a call of the key `tag`.
+    pub(super) fn word(&self, tag: u64, judge: &dyn Judge) -> u64 {
+        if let Some(word) = self.known_word(tag) {
+            return word;
         }
         match self.room(tag, judge) {
             Some((_, last)) => judge.fresh(last),

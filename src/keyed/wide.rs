@@ -227,6 +227,17 @@ impl HotKeys {
         self.table_of_bucket(number).in_use(&judge)
     }
 
+    /// Returns whether `key` has a word in the window of `now`.
+    #[cfg(all(feature = "page", feature = "serde"))]
+    pub(super) fn is_in_wide_window(&self, now: Tick, key: Digest) -> bool {
+        let number = self.bucket_time(now).number;
+        [number - 1, number].into_iter().any(|number| {
+            let change = &|bucket| Ok(bucket);
+            let judge = InBucket { number, change };
+            self.table_of_bucket(number).is_in_use(key.0, &judge)
+        })
+    }
+
     /// Reads what `key` has spent in the window at `time`, or in a later window if a thread with a
     /// later clock reading has opened one. The two words are not read at the same moment.
     fn wide_counts(&self, key: Digest, time: BucketTime) -> WideCounts {

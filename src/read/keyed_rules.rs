@@ -103,6 +103,13 @@ impl KeyedView {
         self.params().left(self.place, value, now)
     }
 
+    /// Returns whether `value` has spent some of its quota, or has calls running.
+    #[cfg(all(feature = "page", feature = "serde"))]
+    pub(crate) fn is_in_use(&self, value: &Key<'_>) -> bool {
+        let now = self.resource.now();
+        self.params().is_in_use(self.place, value, now)
+    }
+
     /// Gives `value` its whole quota back, and returns whether it had spent any. A queue forgets
     /// the last turn of the value; calls that wait keep their turns. A
     /// [block](crate::KeyedRule::block_for) of the value ends.

@@ -16,7 +16,7 @@ use tower_sentinel::source::{
 };
 use tower_sentinel::store::{Fault, MemoryStore, StoreErrorKind};
 use tower_sentinel::{
-    Call, CircuitBreakerRule, FlowRule, KeyedRule, ManualClock, Rules, Sentinel, SystemRule,
+    Call, CircuitBreakerRule, FlowRule, Key, KeyedRule, ManualClock, Rules, Sentinel, SystemRule,
     Verdict,
 };
 
@@ -537,6 +537,106 @@ async fn a_caller_can_be_looked_up_by_who_knows_it() {
         send(&page, post("left"), body).await.status(),
         StatusCode::NOT_FOUND
     );
+}
+
+/// What the page answers to `query` about `value` of the rule "each".
+async fn told(page: &EditablePage, query: &str, value: &str) -> Value {
+    let body = json!({ "resource": "/search", "rule": "each", "value": value }).to_string();
+    let answer = send(page, post(query), body).await;
+    assert_eq!(answer.status(), StatusCode::OK, "{value}");
+    read(answer).await[query].take()
+}
+
+fn ip(address: &str) -> Key<'static> {
+    Key::Ip(address.parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_value_is_found_as_the_text_number_or_address_by_which_it_calls() {
+    let rules = [
+        (KeyedRule::per_hour("/search", 5), 5),
+        (KeyedRule::per_hour("/search", 5).window(), 5),
+        (
+            KeyedRule::per_hour("/search", 2_000_000).window(),
+            2_000_000,
+        ),
+        (KeyedRule::per_calendar_day("/search", 5), 5),
+        (KeyedRule::concurrency("/search", 5), 5),
+    ];
+    let values = [
+        ("ann", Key::Str("ann"), true),
+        ("7", Key::Str("7"), true),
+        ("7", Key::Int(7), true),
+        ("18446744073709551615", Key::Int(u64::MAX), true),
+        ("007", Key::Int(7), false),
+        ("+7", Key::Int(7), false),
+        ("192.0.2.7", ip("192.0.2.7"), true),
+        ("192.0.2.7", Key::Str("192.0.2.7"), true),
+        ("2001:db8:1:2:3::4", ip("2001:db8:1:2::"), true),
+        ("2001:db8:1:2:3::4", ip("2001:db8:1:2:3::4"), true),
+        ("2001:db8:1::", ip("2001:db8:1::"), true),
+        ("2001:db8:1:2:3::4", ip("2001:db8:1::"), false),
+        ("-", Key::MISSING, true),
+    ];
+    for (rule, whole) in rules {
+        for (value, key, is_found) in values {
+            let what = format!("{rule:?}: {key:?} as {value}");
+            let built = Sentinel::builder().rules(rule.clone().id("each"));
+            let sentinel = built.clock(ManualClock::new()).build();
+            let page = editable(&sentinel, InMemory);
+            let _running = sentinel.try_enter(Call::new("/search").param(key));
+            let left = whole - i32::from(is_found);
+            assert_eq!(told(&page, "left", value).await, json!(left), "{what}");
+            // A call that runs keeps its place.
+            let is_reset = is_found && !rule.is_concurrency();
+            assert_eq!(told(&page, "reset", value).await, json!(is_reset), "{what}");
+            let left = if is_reset { whole } else { left };
+            assert_eq!(told(&page, "left", value).await, json!(left), "{what}");
+            assert_eq!(told(&page, "reset", value).await, json!(false), "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_stands_for_several_values_is_reset_one_by_one() {
+    let rule = KeyedRule::per_hour("/search", 5).except("2001:db8:1:2::", 9);
+    let built = Sentinel::builder().rules(rule.id("each"));
+    let sentinel = built.clock(ManualClock::new()).build();
+    let page = editable(&sentinel, InMemory);
+    drop(sentinel.try_enter(Call::new("/search").param(7_u64).batch(1)));
+    drop(sentinel.try_enter(Call::new("/search").param("7").batch(2)));
+    let left = || {
+        let rule = &sentinel.node("/search").unwrap().keyed_rules()[0];
+        (rule.left("7"), rule.left(7_u64))
+    };
+    assert_eq!(told(&page, "left", "7").await, json!(3));
+    for (is_reset, after) in [(true, (5, 4)), (true, (5, 5)), (false, (5, 5))] {
+        assert_eq!(told(&page, "reset", "7").await, json!(is_reset));
+        assert_eq!(left(), after);
+    }
+    // Of an address that has not called, the quota is that of its network.
+    assert_eq!(told(&page, "left", "2001:db8:1:2:3::4").await, json!(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_is_looked_up_and_reset_over_all_replicas() {
+    let clock = TokioClock::new();
+    let rule = KeyedRule::per_hour("/search", 5).window().shared().exact();
+    let built = Sentinel::builder().rules(rule.id("each")).clock(clock);
+    let sentinel = built.store(MemoryStore::with_clock(clock)).build();
+    let _handle = sentinel.start_store().unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let page = editable(&sentinel, InMemory);
+    let call = Call::new("/search").param(7_u64).batch(3);
+    drop(sentinel.enter(call).await.unwrap());
+    for (query, value) in [
+        ("left", json!(2)),
+        ("reset", json!(true)),
+        ("left", json!(5)),
+        ("reset", json!(false)),
+    ] {
+        assert_eq!(told(&page, query, "7").await, value, "{query}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,7 +38,7 @@ const MOST_BYTES: usize = 1 << 20;
 /// | `POST ?rules&check` | rules as a JSON document | `problems` and `diff`; nothing changes |
 /// | `POST ?rules`, `If-Match: version` | rules as a JSON document | 200 and `diff`: the rules are stored in the sink, and in force |
 /// | `POST ?breaker` | `resource`, `direction`, `rule`, `set` | `state`; `open` holds until `close`, which also closes a breaker that has opened by itself |
-/// | `POST ?left` | `resource`, `direction`, `rule`, `value` | `left`: the remaining tokens of a value, such as an address or a user; `null` without a limit |
+/// | `POST ?left` | `resource`, `direction`, `rule`, `value` | `left`: the remaining tokens of a value, such as a user, a number or an [address](crate::guide::live_page); `null` without a limit |
 /// | `POST ?reset` | as for `left` | gives the value its whole quota back; `reset` says whether it had spent any; of a [shared](crate::KeyedRule::shared) rule in all processes |
 ///
 /// Bodies are JSON, with that content type, of at most 1 MiB. `direction` is `inbound` if it is

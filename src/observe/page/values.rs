@@ -1,5 +1,6 @@
 //! Reads what one value of a keyed rule has left, or gives the value its whole quota back.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use bytes::Bytes;
@@ -46,33 +47,42 @@ impl NamedValue {
         Ok(Self { rule, value })
     }
 
-    fn key(&self) -> Key<'_> {
-        match self.value.parse::<IpAddr>() {
-            Ok(ip) => Key::Ip(cut_ip(ip, IPV6_PREFIX)),
-            Err(_) => Key::Str(&self.value),
-        }
+    /// Returns the keys for which the value may stand, one at least. Those that are in use come
+    /// first.
+    fn readings(&self) -> Vec<Key<'_>> {
+        let ip = self.value.parse::<IpAddr>().ok();
+        let cut = ip.map(|ip| Key::Ip(cut_ip(ip, IPV6_PREFIX)));
+        let spelled = Key::spellings(&self.value).filter(|key| Some(*key) != cut);
+        let mut readings: Vec<_> = cut.into_iter().chain(spelled).collect();
+        readings.sort_by_cached_key(|key| Reverse(self.rule.spent(key)));
+        readings
     }
 
     /// Returns how much the value has left.
     pub(super) fn left(&self) -> Response<Bytes> {
+        let key = self.readings()[0];
         let left = match &self.rule {
-            NamedRule::Here(view) => view.rest(&self.key()),
-            NamedRule::Shared(view) => view.left(self.key()),
+            NamedRule::Here(view) => view.rest(&key),
+            NamedRule::Shared(view) => view.left(key),
         };
         let left = left.map_or_else(|| "null".to_owned(), |left| left.to_string());
         figure("left", &left)
     }
 
-    /// Gives the value its whole quota back.
+    /// Gives the value its whole quota back, by the first reading that has spent anything.
     pub(super) async fn reset(&self) -> Response<Bytes> {
-        let reset = match &self.rule {
-            NamedRule::Here(view) => Ok::<_, StoreError>(view.reset(self.key())),
-            NamedRule::Shared(view) => view.reset(self.key()).await,
-        };
-        match reset {
-            Ok(reset) => figure("reset", &reset.to_string()),
-            Err(why) => error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()),
+        for key in self.readings() {
+            let reset = match &self.rule {
+                NamedRule::Here(view) => Ok::<_, StoreError>(view.reset(key)),
+                NamedRule::Shared(view) => view.reset(key).await,
+            };
+            match reset {
+                Ok(true) => return figure("reset", "true"),
+                Ok(false) => {}
+                Err(why) => return error(StatusCode::SERVICE_UNAVAILABLE, &why.to_string()),
+            }
         }
+        figure("reset", "false")
     }
 }
 
@@ -84,6 +94,18 @@ impl NamedRule {
         }
         let mut shared = view.shared_keyed_rules().into_iter();
         shared.find(|rule| rule.rule() == name).map(Self::Shared)
+    }
+
+    /// Returns a figure that is higher for a key that is in use. For a shared rule it is what this
+    /// process knows to be spent, and what it cannot have while the store is down.
+    fn spent(&self, key: &Key<'_>) -> u32 {
+        match self {
+            Self::Here(view) => view.is_in_use(key).into(),
+            Self::Shared(view) => {
+                let limit = view.limit(*key).unwrap_or(0);
+                limit.saturating_sub(view.left(*key).unwrap_or(limit))
+            }
+        }
     }
 }
 

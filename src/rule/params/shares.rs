@@ -178,6 +178,15 @@ impl KeyedRules {
         (!quota.is_unlimited()).then(left)
     }
 
+    /// Returns whether `value` has spent some of its quota under the rule at `place`, or has calls
+    /// running.
+    #[cfg(all(feature = "page", feature = "serde"))]
+    pub(crate) fn is_in_use(&self, place: usize, value: &Key<'_>, now: Tick) -> bool {
+        let param = &self.0[place];
+        let key = param.keys.digest(param.counted_key(value));
+        param.keys.is_in_use(now, key)
+    }
+
     /// Restores the whole quota of `value` under the rule at `place`. Returns whether any
     /// of it was spent.
     pub(crate) fn reset(&self, place: usize, value: &Key<'_>, time: &dyn Fn() -> Tick) -> bool {
