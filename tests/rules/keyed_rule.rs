@@ -771,6 +771,36 @@ fn a_block_outlives_a_reload_and_a_reset_lifts_it() {
 
 #[test]
 fn a_call_that_is_not_run_gives_nothing_back_to_a_blocked_value() {
+    let queue = FlowRule::per_second("r", 1).throttle(ms(5_000));
+    for (flow, prioritized) in [(queue, false), (FlowRule::per_second("r", 1), true)] {
+        let bench = Bench::new(
+            Rules::new()
+                .with(KeyedRule::per_minute("r", 2).block_for(MINUTE))
+                .with(flow),
+        );
+        let view = || bench.sentinel.node("r").unwrap().keyed_rules().remove(0);
+        let call = by("x").prioritized(prioritized);
+        assert_eq!(bench.passed(1, call), 1);
+        let Verdict::Wait(waiting) = bench.at(700).sentinel.try_enter(call) else {
+            panic!("it waits for its turn, or for a loan");
+        };
+        let refused = bench.enter(call).unwrap_err();
+        assert_eq!(refused.retry_after(), Some(MINUTE));
+        assert_eq!((view().blocks(), view().left("x")), (1, 0));
+        bench.at(900);
+        drop(waiting);
+        assert_eq!(view().left("x"), 0);
+        let refused = bench.enter(call).unwrap_err();
+        assert_eq!(refused.kind(), BlockKind::Keyed);
+        assert_eq!(refused.retry_after(), Some(ms(59_800)));
+        assert_eq!(bench.at(60_699).passed(1, call), 0);
+        assert_eq!(bench.at(60_700).passed(1, call), 1);
+        assert_eq!((view().blocks(), view().left("x")), (1, 1));
+    }
+}
+
+#[test]
+fn a_call_that_a_later_rule_refuses_blocks_nobody() {
     let rules = Rules::new()
         .with(KeyedRule::per_minute("r", 2).block_for(MINUTE))
         .with(FlowRule::per_second("r", 1));
