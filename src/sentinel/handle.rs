@@ -136,8 +136,9 @@ impl Sentinel {
     /// Judges `call`, and starts it if it passes at once.
     ///
     /// For a known resource this takes no lock and reads the clock once. It does not allocate,
-    /// unless the call has to wait or a rule in shadow mode looks at it. A call that one rule
-    /// refuses returns the tokens and places that it has taken under other rules.
+    /// unless the call has to wait or a rule in shadow mode looks at it, or once for a call that
+    /// passes under a rule on [costs](crate::FlowRule::cost). A call that one rule refuses returns
+    /// the tokens and places that it has taken under other rules.
     #[doc(alias("try_acquire", "check"))]
     #[inline]
     pub fn try_enter(&self, call: Call<'_>) -> Verdict {
@@ -355,9 +356,11 @@ impl Sentinel {
     ///
     /// Counts are kept. If a rule keeps the length and the buckets of its window, the window keeps
     /// its counts exactly. A window of another shape takes over the counts as far as they are
-    /// known, and refuses too much rather than too little. The quotas of a keyed rule are reset if
-    /// anything but its limits is changed; see [`max_keys`](crate::KeyedRule::max_keys). For
-    /// breakers see [their rule](crate::CircuitBreakerRule#reloads).
+    /// known, and refuses too much rather than too little. A keyed rule keeps what its values
+    /// have spent, unless its interval, offset from UTC, parameter, `max_keys` or way to count is
+    /// changed, or new limits need another kind of table; see
+    /// [`max_keys`](crate::KeyedRule::max_keys). For breakers see [their
+    /// rule](crate::CircuitBreakerRule#reloads).
     ///
     /// Calls in flight end by the rules that admitted them. Waiting calls keep their
     /// places, and when they start they are judged by the rules that gave them these

@@ -355,7 +355,7 @@ fn cases() -> Vec<Case> {
             },
             &["/search"],
             FindingKind::UnusedParam,
-            "`.param(…)`, number 2",
+            "`.param(…)`, number 2; a rule looks at it by `KeyedRule::param_at` or `KeyedRule::param`",
             true,
         ),
         case(

@@ -921,6 +921,9 @@ fn a_reload_keeps_what_values_have_spent() {
     let other = larger.clone().tier("pro", 8).except("y", 1).except("x", 7);
     assert!(bench.sentinel.reload(other.into()), "only limits");
     assert_eq!(bench.passed(9, by("x")), 0);
+    let other = larger.clone().id("x").missing(MissingKey::Refuse);
+    assert!(bench.sentinel.reload(other.into()), "only the rest");
+    assert_eq!(bench.passed(9, by("x")), 0);
     let other = larger.by_origin();
     assert!(bench.sentinel.reload(other.into()), "another parameter");
     assert_eq!(bench.passed(9, by("x").origin("x")), 7, "starts anew");

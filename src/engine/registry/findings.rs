@@ -257,7 +257,7 @@ impl Registry {
         let mut found = Vec::new();
         if !unused.is_empty() && !set.rules().is_empty() && !lacks_one {
             let cause = format!(
-                "{}; a rule looks at it by `KeyedRule::index` or `KeyedRule::param`",
+                "{}; a rule looks at it by `KeyedRule::param_at` or `KeyedRule::param`",
                 unused.join(", ")
             );
             found.push(Finding::new(FindingKind::UnusedParam, "", "", cause));
