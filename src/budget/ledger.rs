@@ -161,21 +161,20 @@ impl CostBudget {
     /// Returns the units that a provider has left by its last report, if this report is in force.
     #[inline]
     fn provider_left(&self, now: Tick) -> Option<u32> {
-        let number = self.shared.provider.in_force(now)?;
-        number.left(&self.shared.counts, now)
+        self.shared.provider.left(&self.shared.counts, now)
     }
 
     /// Returns whether a number of a provider is in force.
     pub(crate) fn has_provider_left(&self, now: Tick) -> bool {
-        self.shared.provider.in_force(now).is_some()
+        self.provider_left(now).is_some()
     }
 
     /// Returns the later of `at` and the time at which a provider has room for `wanted` units.
     fn after_reset(&self, now: Tick, wanted: u32, at: Tick) -> Tick {
-        match self.shared.provider.in_force(now) {
-            Some(number) => at.max(number.room_at(&self.shared.counts, now, wanted)),
-            None => at,
-        }
+        let SharedBudget {
+            provider, counts, ..
+        } = &*self.shared;
+        provider.after_reset(counts, now, wanted, at)
     }
 
     /// Returns the units that the window holds.

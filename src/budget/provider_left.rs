@@ -23,7 +23,7 @@ pub(crate) struct ProviderNumber {
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ProviderLeft {
+struct ProviderLeft {
     /// The total of charges that must not be exceeded before `until`.
     ceiling: u64,
     /// The reset, after which the number has no effect.
@@ -51,9 +51,29 @@ impl ProviderNumber {
         now.as_nanos() < self.until.load(Ordering::Acquire)
     }
 
+    /// Returns the units that are left by the number; `None` if it is not in force.
+    #[inline]
+    pub(crate) fn left(&self, counts: &BudgetCounts, now: Tick) -> Option<u32> {
+        self.in_force(now)?.left(counts, now)
+    }
+
+    /// Returns the later of `at` and the time at which the number leaves room for `wanted` units.
+    pub(crate) fn after_reset(
+        &self,
+        counts: &BudgetCounts,
+        now: Tick,
+        wanted: u32,
+        at: Tick,
+    ) -> Tick {
+        match self.in_force(now) {
+            Some(number) => at.max(number.room_at(counts, now, wanted)),
+            None => at,
+        }
+    }
+
     /// Returns the number, if it is in force.
     #[inline]
-    pub(crate) fn in_force(&self, now: Tick) -> Option<ProviderLeft> {
+    fn in_force(&self, now: Tick) -> Option<ProviderLeft> {
         if self.may_be_in_force(now) {
             self.load(now)
         } else {
@@ -108,14 +128,14 @@ impl ProviderLeft {
 
     /// Returns the rest of the number after the charges since it was reported; `None` if the number
     /// is no longer in force.
-    pub(crate) fn left(&self, counts: &BudgetCounts, now: Tick) -> Option<u32> {
+    fn left(&self, counts: &BudgetCounts, now: Tick) -> Option<u32> {
         let left = self.ceiling.saturating_sub(counts.charged_so_far());
         self.is_in_force(now)
             .then(|| u32::try_from(left).unwrap_or(u32::MAX))
     }
 
     /// Returns the time from which the number does not refuse a call of `wanted` units.
-    pub(crate) fn room_at(&self, counts: &BudgetCounts, now: Tick, wanted: u32) -> Tick {
+    fn room_at(&self, counts: &BudgetCounts, now: Tick, wanted: u32) -> Tick {
         match self.left(counts, now) {
             Some(left) if left < wanted => self.until,
             _ => now,

@@ -154,8 +154,19 @@ impl HotKeys {
     #[inline]
     pub(super) fn provider_left(&self, now: Tick) -> Option<u32> {
         let costs = self.costs.as_ref()?;
-        let number = costs.provider.as_ref()?.in_force(now)?;
-        number.left(&costs.counts, now)
+        costs.provider.as_ref()?.left(&costs.counts, now)
+    }
+
+    /// Returns the later of `at` and the time at which a provider has room for `wanted` units.
+    pub(super) fn after_reset(&self, now: Tick, wanted: u32, at: Tick) -> Tick {
+        match self.costs.as_deref() {
+            Some(KeyCosts {
+                provider: Some(provider),
+                counts,
+                ..
+            }) => provider.after_reset(counts, now, wanted, at),
+            _ => at,
+        }
     }
 
     /// The units that running calls of `key` have reserved.
@@ -293,11 +304,7 @@ impl CostLedger for KeyBudget<'_> {
     fn window_room_at(&self, now: Tick, wanted: u32) -> Option<Tick> {
         let Self { keys, key } = *self;
         let at = keys.available_at(now, key.digest, &key.limit, wanted)?;
-        let KeyCosts {
-            provider, counts, ..
-        } = keys.costs();
-        let number = provider.as_ref().and_then(|it| it.in_force(now));
-        Some(number.map_or(at, |number| at.max(number.room_at(counts, now, wanted))))
+        Some(keys.after_reset(now, wanted, at))
     }
 
     fn note_provider_left(&self, now: Tick, left: u32, reset: Duration) {

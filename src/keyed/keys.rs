@@ -334,7 +334,11 @@ impl HotKeys {
                 .and_then(|most| self.available_at(now, key, &limit.waiting(most), 1)),
             // Asks for room for one more token, because the start of the next bucket of a window
             // may bring none.
-            _ => self.available_at(now, key, limit, left.saturating_add(1)),
+            _ => {
+                let wanted = left.saturating_add(1);
+                let more = self.available_at(now, key, limit, wanted);
+                more.map(|at| self.after_reset(now, wanted, at))
+            }
         };
         more.unwrap_or(now)
     }

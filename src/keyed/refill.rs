@@ -238,6 +238,11 @@ impl Refill {
         self.cost
     }
 
+    /// Returns whether the key of `word` is blocked at the time of the call.
+    fn finds_block(self, rates: &Rates, word: u64) -> bool {
+        rates.is_blocked(word) && word & !self.rate.mask > self.now & !self.rate.mask
+    }
+
     /// Returns the judge of this call for a word at any of `rates`. If the call may change the
     /// word, `time` reads the clock.
     pub(super) const fn at_any_rate<'a>(
@@ -275,7 +280,7 @@ impl RefillAtAnyRate<'_> {
     /// ends later; `None` if the key is already blocked or has room for the call.
     pub(super) fn block(&self, word: u64, length: Duration) -> Option<u64> {
         let Refill { now, rate, .. } = self.call;
-        let is_blocked = word > now && self.rates.is_blocked(word);
+        let is_blocked = self.call.finds_block(self.rates, word);
         let is_full = matches!(self.take(word), Err(Some(_))) || planted(Bug::BlockBlindly);
         if is_blocked || !is_full {
             return None;
@@ -349,7 +354,7 @@ impl Judge for RefillAtAnyRate<'_> {
     fn left(&self, word: u64) -> u32 {
         let Refill { now, rate, .. } = self.call;
         let debt = (word & !rate.mask).saturating_sub(now & !rate.mask);
-        if debt > 0 && self.rates.is_blocked(word) {
+        if self.call.finds_block(self.rates, word) {
             return 0;
         }
         rate.left(match self.other_cost(word) {
@@ -397,12 +402,6 @@ impl<'a> RefillCharge<'a> {
         }
     }
 
-    /// Returns whether the key of `word` is blocked at the time of the charge.
-    fn is_blocked(self, word: u64) -> bool {
-        let Refill { now, rate, .. } = self.call;
-        self.rates.is_blocked(word) && word & !rate.mask > now & !rate.mask
-    }
-
     /// Returns `word` as a debt: a key whose block is over owes nothing.
     fn debt_word(self, word: u64) -> u64 {
         if self.rates.is_blocked(word) {
@@ -415,7 +414,7 @@ impl<'a> RefillCharge<'a> {
     /// Returns how many units a change of the word has charged, and how many of them are beyond the
     /// tolerance. What is charged during a block counts as charged, and not as beyond.
     pub(super) fn charged(self, before: u64, after: u64) -> (u32, u32) {
-        if self.is_blocked(after) {
+        if self.call.finds_block(self.rates, after) {
             return (self.units, 0);
         }
         let now = self.call.now;
@@ -433,7 +432,7 @@ impl<'a> RefillCharge<'a> {
 
 impl Judge for RefillCharge<'_> {
     fn take(&self, word: u64) -> Result<u64, Option<u64>> {
-        if self.is_blocked(word) {
+        if self.call.finds_block(self.rates, word) {
             // A blocked key owes nothing at the end of its block, and no charge prolongs it.
             return Ok(word);
         }

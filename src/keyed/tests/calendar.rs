@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{crowded, digest, keys, passes, refused, spec};
+use crate::budget::CostLedger;
 use crate::clock::{CalendarPeriod, Tick};
 use crate::keyed::{Counting, HotKeys};
 
@@ -22,6 +23,23 @@ fn at(ms: u64) -> Tick {
 /// Creates keys that are counted by calendar days or months, with a clock whose epoch is 1970.
 fn calendar_keys(count: Counting, utc_offset: i32) -> HotKeys {
     HotKeys::new(spec(count, Duration::ZERO), Tick::ZERO).by_calendar(Duration::ZERO, utc_offset)
+}
+
+#[test]
+fn no_more_is_left_before_the_reset_that_a_provider_reports() {
+    let keys = HotKeys::with_costs(spec(DAY, Duration::ZERO), Tick::ZERO);
+    let keys = keys.by_calendar(Duration::ZERO, 0).for_all_callers();
+    let (key, limit) = (digest(1), keys.limit(10.0, 0));
+    let budget = keys.budget(key, limit);
+    budget.note_provider_left(at(0), 2, Duration::from_secs(20));
+    assert_eq!((keys.left(at(0), key, &limit), budget.left(at(0))), (2, 2));
+    assert_eq!(keys.next_change(at(0), key, &limit), at(20_000));
+    assert_eq!(keys.left(at(20_000), key, &limit), 10);
+    // What is left of the day is less.
+    budget.book(at(20_000), 9);
+    budget.note_provider_left(at(20_000), 5, Duration::from_secs(20));
+    assert_eq!(keys.left(at(20_000), key, &limit), 1);
+    assert_eq!(keys.next_change(at(20_000), key, &limit), at(DAYS));
 }
 
 #[test]
